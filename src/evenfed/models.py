@@ -328,6 +328,6 @@ def imported(path: str, what: str, form: str) -> Any:
     except Exception as error:  # whatever one's own module may raise
         kind = type(error).__name__
         raise InputError(
-            f"{what} '{path}' cannot be imported ({kind}: {error}); give {form}, with module.py beside the "
+            f"{what} '{path}' cannot be imported ({kind}: {error}); give {form}, with module.py next to the "
             "experiment's file, in the working folder or on Python's path"
         ) from None

@@ -19,6 +19,7 @@ from .comparison.api import train
 from .core.algorithm import Algorithm, Plan, PrivateInputs, PrivatePart, build, check_declared
 from .core.class_checks import overridden
 from .core.errors import InputError
+from .core.maths import are_finite
 from .core.open_round import OpenRound
 from .core.round import close_round, open_round
 from .core.running import RunningSums, can_run
@@ -124,11 +125,8 @@ class _Check:
             return case.losses[ids]
 
         server, record = close_round(opened, _updates(opened, case.deltas), losses_at)
-        model_is_finite = server.theta.isfinite().all()
-        self.require(model_is_finite, "the model is not finite after a round")
-        for value in server.memory.values():
-            memory_is_finite = value.isfinite().all()
-            self.require(memory_is_finite, "its memory is not finite")
+        self.require(are_finite([server.theta]), "the model is not finite after a round")
+        self.require(are_finite(server.memory.values()), "its memory is not finite")
         return record
 
     def hooks(self) -> None:

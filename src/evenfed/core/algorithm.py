@@ -35,7 +35,7 @@ class Round:
     lr: float
     rng: np.random.Generator
 
-    def of(self, ids: Tensor) -> "Round":
+    def only(self, ids: Tensor) -> "Round":
         """The round as if only `ids` had taken part: shares are renormalised."""
         taking_part = torch.isin(self.ids, ids)
         shares = self.shares[taking_part]
@@ -68,7 +68,7 @@ class Plan:
         weights = torch.full((count,), 1 / count, dtype=torch.float64)
         return cls(ids, weights)
 
-    def of(self, chosen: Tensor) -> "Plan":
+    def only(self, chosen: Tensor) -> "Plan":
         """The plan of some of the clients: `chosen` [k] is true for them."""
         steps = self.snapshot_steps
         if steps is not None:
@@ -102,7 +102,7 @@ class WeightTerms(NamedTuple):
     """Numbers of some clients, each from what that client has by itself."""
 
     rows: Tensor  # [k, m]
-    exponents: Tensor | None = None  # [m] a column stands for itself times e to this
+    exponents: Tensor | None = None  # [m] a column is to be multiplied by e to this
 
 
 def hyper(

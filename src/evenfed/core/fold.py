@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from .algorithm import Plan, Round
-from .buffers import BufferSums
 from .clipping import ArrivedUpdates, Clipping, lengths_of
 from .errors import InputError
 from .guard import Clip
 from .maths import gram_matrix
 from .open_round import NO_WEIGHT, NOT_FINITE, NOTHING, REFUSED, LossesAt, OpenRound, clients_at_fault, objective
 from .server import PastUpdates, Record, Server, Update
-from .server_step import is_finite, moved, with_average
+from .server_step import BufferSums, is_finite, moved, with_average
 from .sparse import per_client
 
 
@@ -245,9 +244,9 @@ class Fold:
             rescue = float(plan.weights.sum()) / survived
             if server.guard is not None:
                 rescue = min(rescue, server.guard.rescue)
-            plan = plan.of(arrived)
+            plan = plan.only(arrived)
             plan = dataclasses.replace(plan, weights=plan.weights * rescue)
-            round = round.of(plan.ids)
+            round = round.only(plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if self.needs == "gram":
             applied, step, server, outweighed = self._mixed(round, plan)

@@ -87,7 +87,7 @@ def open_round(
         _check_first_weights(server, plan, weighing)
         needs_everyone = algorithm.needs == "gram" or plan.personal is not None
         if not needs_everyone:
-            plan = plan.of(plan.weights != 0)  # clients of weight zero need not train
+            plan = plan.only(plan.weights != 0)  # clients of weight zero need not train
     return OpenRound(
         server=server,
         round=round,

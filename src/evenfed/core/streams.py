@@ -2,7 +2,7 @@
 
 Client 7's batches therefore depend neither on who else was drawn, nor on the engine, nor on what ran before a restart.
 Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients. What is drawn within
-a local step (augmentation, dropout) is hashed on the device from the step's key: `Draw`.
+a local step (augmentation, dropout) is hashed on the device from the step's key: `HashedNumbers`.
 """
 
 import math
@@ -83,7 +83,7 @@ def step_keys(
     clients: ArrayLike,
     steps: ArrayLike,
 ) -> Indices:
-    """The key of a client's local step (0, 1, ...) in round `index`, for `Draw`; one per broadcast element.
+    """The key of a client's local step (0, 1, ...) in round `index`, for `HashedNumbers`; one per broadcast element.
 
     >>> step_keys(0, 0, np.array([3, 4]), 0).shape
     (2,)

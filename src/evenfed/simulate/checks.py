@@ -18,6 +18,7 @@ from .. import losses, scores, trees
 from ..clients.client import Pool
 from ..clients.lazy import expect_binary, expect_classes
 from ..core.errors import InputError, first_line
+from ..core.maths import are_finite
 from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
 from ..trees import Inputs
@@ -203,8 +204,7 @@ class ProblemProbe:
 
     @property
     def _is_finite(self) -> bool:
-        tensors = [*tree_leaves(self.outputs), self.targets]
-        return all(bool(tensor.isfinite().all()) for tensor in tensors)
+        return are_finite([*tree_leaves(self.outputs), self.targets])
 
     def _mixed(self, name: str, function: LossFunction) -> InputError:
         return InputError(

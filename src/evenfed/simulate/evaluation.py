@@ -190,7 +190,7 @@ def check(problem: Problem) -> None:
         return
     worker = Worker(problem)
     reason = "it is not a number"
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         try:
             value = _call(metric, worker, pool, client)
         except Exception as error:
@@ -199,8 +199,7 @@ def check(problem: Problem) -> None:
             continue
         if not np.isnan(value):
             return
-    first = int(torch.nonzero(pool.sizes)[0])
-    outputs, targets = _outputs(worker, pool, first)
+    outputs, targets = _outputs(worker, pool, pool.with_rows[0])
     raise InputError(
         f"the metric '{metric.name}' has no value for any client ({reason}); it gets the arrays of one client, here "
         f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype}), and must return one number"
@@ -213,7 +212,7 @@ def _check_score(problem: Problem, pool: Pool) -> None:
     if score is None or getattr(score, "__module__", "") == built_in.__name__:
         return
     worker = Worker(problem)
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         (value,) = worker.means((score,), pool, client)
         if np.isfinite(value):
             return
@@ -230,7 +229,7 @@ def check_alone(problem: Problem) -> None:
     if metric is None or pool is None:
         return
     worker = Worker(problem)
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         try:
             value_of(metric, worker, pool, client)
         except Exception as error:

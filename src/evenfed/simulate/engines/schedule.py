@@ -106,14 +106,15 @@ def examples(
 
     Made on the device: a sort of hashed keys within segments. A segment is one pass of one job.
     """
-    lengths = np.repeat(sizes, passes)
-    first_segment = np.repeat(passes.cumsum() - passes, passes)
+    job = np.repeat(np.arange(len(passes)), passes)  # of each segment
+    first_segment = passes.cumsum() - passes
+    lengths = sizes[job]
     total = int(lengths.sum())
     per_segment = [
-        np.repeat(seeds, passes),
-        np.repeat(clients, passes),
-        np.arange(len(lengths)) - first_segment,
-        np.repeat(starts, passes),
+        seeds[job],
+        clients[job],
+        np.arange(len(job)) - first_segment[job],
+        starts[job],
         np.cumsum(lengths) - lengths,
         lengths,
     ]
@@ -125,11 +126,8 @@ def examples(
     place = torch.arange(total, device=device)
     example = place - begin[segment]
     key = torch.zeros_like(example)
-    key = streams.mixed(key, seed[segment])
-    key = streams.mixed(key, torch.full_like(example, index))
-    key = streams.mixed(key, client[segment])
-    key = streams.mixed(key, epoch[segment])
-    key = streams.mixed(key, example)
+    for part in (seed[segment], torch.full_like(example, index), client[segment], epoch[segment], example):
+        key = streams.mixed(key, part)
     by_key = torch.argsort(key ^ _SIGN, stable=True)  # unsigned order
     by_segment = torch.argsort(segment[by_key], stable=True)
     order = by_key[by_segment]

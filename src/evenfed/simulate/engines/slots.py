@@ -24,6 +24,7 @@ from ...settings import Precision
 from ..layers.replay import Replay
 from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class
+from .jobs import of_equal_form
 from .memory import DeviceInputs, Made, example_shapes, none_if_out_of_memory
 from .network import SlotModel
 from .schedule import Schedule
@@ -93,11 +94,7 @@ class Slots(Vectorised):
         """Tasks whose local training has the same form are one queue, in which each run's updates come back together,
         when its last client has ended.
         """
-        queues: dict[LocalTraining, list[int]] = {}
-        for which, task in enumerate(tasks):
-            if len(task.ids):
-                queues.setdefault(task.local.form, []).append(which)
-        for members in queues.values():
+        for members in of_equal_form(tasks):
             shift = self._shift([tasks[which] for which in members])
             for position, update in shift.updates():
                 yield members[position], update

@@ -22,6 +22,7 @@ from ..problem import Problem
 from .stacked import Stacked
 
 _PASSED = 32  # examples that show whether a pass depends on chance
+_COMPARED = 4  # examples whose losses are compared
 RANDOM = "the model draws random numbers of its own while training"  # other than dropout
 
 
@@ -137,44 +138,40 @@ def _changing_buffer(problem: Problem) -> str | None:
 def _sees_examples_behind(problem: Problem) -> bool:
     """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
     probe = _in_training(problem)
-    x, y = problem.train.at(slice(4))
 
     def losses(count: int) -> Tensor:
-        first = slice(count)
         with torch.no_grad(), Masks(_any_key(problem)):
-            outputs = trees.outputs(probe, trees.rows(x, first))
-        return per_example(problem.loss(outputs, y[first]))
+            return _losses(problem, probe, slice(count))
 
-    whole = losses(len(y))
-    return any(_differ(whole[:count], losses(count)) for count in range(1, len(y)))
+    whole = losses(_COMPARED)
+    return any(_differ(whole[:count], losses(count)) for count in range(1, len(whole)))
 
 
 def _depends_on_calls(problem: Problem) -> bool:
     """Whether a second pass over the same examples, in evaluation mode, gives other losses."""
     probe = copy.deepcopy(problem.model).eval()
-    x, y = problem.train.at(slice(4))
     losses = []
     devices = [problem.device] if problem.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         for _ in range(2):
             torch.manual_seed(0)  # random numbers of the model's own are no obstacle here
-            outputs = trees.outputs(probe, x)
-            losses.append(per_example(problem.loss(outputs, y)))
+            losses.append(_losses(problem, probe, slice(_COMPARED)))
     return _differ(*losses)
 
 
 def _examples_see_each_other(problem: Problem) -> bool:
     """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
     probe = copy.deepcopy(problem.model).eval()
-    x, y = problem.train.at(slice(4))
+    with torch.no_grad():
+        together = _losses(problem, probe, slice(_COMPARED))
+        one_by_one = [_losses(problem, probe, slice(i, i + 1)) for i in range(len(together))]
+    return _differ(together, torch.cat(one_by_one))
 
-    def losses(rows: slice) -> Tensor:
-        with torch.no_grad():
-            outputs = trees.outputs(probe, trees.rows(x, rows))
-            return per_example(problem.loss(outputs, y[rows]))
 
-    one_by_one = [losses(slice(i, i + 1)) for i in range(len(y))]
-    return _differ(losses(slice(len(y))), torch.cat(one_by_one))
+def _losses(problem: Problem, model: nn.Module, rows: slice) -> Tensor:
+    """Of these training examples, one number each."""
+    inputs, targets = problem.train.at(rows)
+    return per_example(problem.loss(trees.outputs(model, inputs), targets))
 
 
 def _differ(losses: Tensor, others: Tensor) -> bool:
@@ -205,16 +202,12 @@ def depends_on_chance(problem: Problem) -> bool:
     """Whether two passes in training differ: by dropout, or by random numbers of the model's own."""
     if draws_random_numbers(problem):
         return True
-    x = problem.first_inputs(_PASSED)
-    targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
         probe = _in_training(problem)
         masks = Masks(_any_key(problem) + key)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
-            outputs = trees.outputs(probe, x)
-            loss = problem.loss(outputs, targets)
-        losses.append(loss)
+            losses.append(_losses(problem, probe, slice(_PASSED)))
     return not torch.equal(*losses)
 
 

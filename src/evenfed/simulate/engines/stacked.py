@@ -16,7 +16,7 @@ from torch.func import vmap
 
 from ... import trees
 from ...augment import Augmentation
-from ...clients.client import Pool
+from ...clients.client import Pool, owners
 from ...core import streams
 from ...core.maths import slope
 from ...core.server import Update
@@ -29,7 +29,7 @@ from ..layers.replay import Traced
 from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class, add_by_client
 from .augmenting import augmented
-from .jobs import ClientJobs
+from .jobs import ClientJobs, of_equal_form
 from .vectorised import Vectorised, fetched
 
 ROWS = 1 << 15  # examples in one forward pass of a measurement
@@ -55,7 +55,9 @@ class Stacked(Vectorised):
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
-        for jobs in ClientJobs.of_equal_form(tasks, self.problem.train):
+        every = ClientJobs.of(tasks, self.problem.train)
+        for members in of_equal_form(tasks):
+            jobs = every.subset(np.isin(every.task, members))
             for start in range(0, len(jobs), self.slots):
                 part = slice(start, start + self.slots)
                 stack = Stack(self, tasks, jobs.subset(part))
@@ -153,8 +155,7 @@ class Stacked(Vectorised):
             inputs, targets = pool.at(rows)
         count = len(thetas)
         sizes = pool.sizes[ids]
-        clients = torch.arange(len(ids))
-        owner = clients.repeat_interleave(sizes).to(device)
+        owner = owners(sizes).to(device)
         zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         totals = zeros(count, len(ids), len(of))
         by_class = zeros(count, classes or 0)

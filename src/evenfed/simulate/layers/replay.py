@@ -122,12 +122,12 @@ class Replay:
         self.notes.append(f"{skipped}: {kind}: {reason}")
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.no_grad(), torch.cuda.stream(beside):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(side):
             for _ in range(2):
                 self.run(*self.arguments)
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph):
             self.result = self.run(*self.arguments)
