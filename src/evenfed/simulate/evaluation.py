@@ -45,40 +45,22 @@ def score_states(
     ids: Tensor,
 ) -> list[Scores]:
     """Of every run, on the clients `ids`, of the model that serves each of them."""
-    judged = []
-    current = []
-    for state in states:
-        judged.append(state.score_request(ids))
-        current.append(state.current_request(ids))
-    answers = _answers([*judged, *current], problem, engine)
+    judged = [state.score_request(ids) for state in states]
+    current = [state.current_request(ids) for state in states]
+    questions: dict[int, EvalRequest] = {}  # by the identity of its models, which several runs may have in common
+    for question in (*judged, *current):
+        if question is not None:
+            questions.setdefault(id(question.models), question)
+    answers = score(list(questions.values()), problem, engine)
+    by_models = dict(zip(questions, answers, strict=True))
     scores = []
-    for k, state in enumerate(states):
-        scored = dict(answers[k])
-        scored.update(of_current(answers[len(states) + k]))
+    for state, deployed, trained in zip(states, judged, current, strict=True):
+        scored = dict(by_models[id(deployed.models)])
+        if trained is not None:
+            scored.update(of_current(by_models[id(trained.models)]))
         scored.update(held_out(state.server, problem, engine))
         scores.append(scored)
     return scores
-
-
-def _answers(
-    questions: Sequence[EvalRequest | None],
-    problem: Problem,
-    engine: Engine,
-) -> list[Scores]:
-    """One for each question, none for no question; a model that several runs have in common is measured once."""
-    asked: dict[int, EvalRequest] = {}  # by the identity of its models
-    for question in questions:
-        if question is not None:
-            asked.setdefault(id(question.models), question)
-    scores = score(list(asked.values()), problem, engine)
-    by_models = dict(zip(asked, scores, strict=True))
-    answers: list[Scores] = []
-    for question in questions:
-        answer: Scores = {}
-        if question is not None:
-            answer = by_models[id(question.models)]
-        answers.append(answer)
-    return answers
 
 
 def with_scores(record: Record, scored: Scores) -> Record:
