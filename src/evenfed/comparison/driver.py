@@ -10,10 +10,10 @@ from types import MappingProxyType
 from ..callbacks import Callback, Progress
 from ..callbacks.notify import tell
 from ..core.server import Record
+from ..simulate.evaluation import evaluated
 from ..simulate.initial_models import InitialModels
 from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
-from ..simulate.scoring import evaluated
 from ..simulate.state import Run, State, divergence
 
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
