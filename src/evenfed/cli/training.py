@@ -26,7 +26,8 @@ from ..report.charts import tuning as tuning_chart
 from ..report.charts.report import of_comparison
 from ..report.charts.saving import save, save_changed
 from ..report.document import Report
-from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
+from ..report.files import prepare, write_page, write_report, write_search_page
+from ..report.page.write import PAGE
 from ..report.tables import brief, summary
 from ..report.terminal import pages, terminal
 from ..report.write import FORMATS

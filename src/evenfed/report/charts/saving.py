@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +83,27 @@ def _numbered_afresh(svg: str) -> str:
 
 def drawable(part: Any) -> Any:
     """A specification whose texts are safe to draw: the renderer ends the process at a control character."""
-    if isinstance(part, str):
-        text = printable(part)
+
+    def short(text: str) -> str:
+        text = printable(text)
         if len(text) <= _LONGEST:
             return text
         beginning = text[: _LONGEST - 1]
         return f"{beginning}…"
+
+    return in_texts(part, short)
+
+
+def in_texts(part: Any, shown: Callable[[str], str]) -> Any:
+    """A part of JSON in which every text is as `shown` makes it, but for code."""
+    if isinstance(part, str):
+        return shown(part)
     if isinstance(part, Mapping):
-        safe = {}
+        changed = {}
         for key, value in part.items():
             is_code = key in _EXPRESSIONS and isinstance(value, str)
-            safe[key] = value if is_code else drawable(value)
-        return safe
+            changed[key] = value if is_code else in_texts(value, shown)
+        return changed
     if isinstance(part, list | tuple):
-        return list(map(drawable, part))
+        return [in_texts(each, shown) for each in part]
     return part

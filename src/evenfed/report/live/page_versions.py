@@ -15,9 +15,8 @@ from .. import charts
 from ..charts.chart import Chart
 from ..document import Report
 from ..page.contents import Page, of_report
-from ..page.runtime import runtime
 from ..page.verdict import Verdict
-from ..page.write import data, html
+from ..page.write import data, html, runtime
 from .server import DATA, PageVersion
 
 _PAUSE = 1.0  # seconds at least between two looks at the files
@@ -90,7 +89,7 @@ class PageVersions:
 def _edition(page: Page, key: str) -> PageVersion:
     @cache
     def text() -> str:
-        return html(page, live=DATA, edition=key) or ""
+        return html(page, live=DATA, edition=key)
 
     return PageVersion(key, text, data(page, edition=key))
 

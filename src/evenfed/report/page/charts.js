@@ -13,7 +13,7 @@ const LEAST_SCALE = 0.7; // a picture that is wider than a phone at this scale i
 const drawnCharts = [];
 
 // A live page's charts stay where they are, and get new rows.
-function showCharts(content, bytes) {
+function showCharts(content, columns) {
   const names = content.charts.map((chart) => chart.name).join();
   if (names !== drawnCharts.map((chart) => chart.definition.name).join()) {
     for (const chart of drawnCharts) chart.view?.finalize();
@@ -22,7 +22,7 @@ function showCharts(content, bytes) {
     refill(byId("charts"), figures.length ? make("h2", {}, "Charts") : null, figures);
   }
   for (const [place, definition] of content.charts.entries()) {
-    fillChart(drawnCharts[place], definition, rowsOf(definition.rows, bytes));
+    fillChart(drawnCharts[place], definition, rowsOf(columns[place]));
   }
   return settle(content.themes);
 }

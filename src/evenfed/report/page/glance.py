@@ -9,7 +9,6 @@ import numpy as np
 from ...comparison.analysis.findings import Entry
 from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
-from ...core.printable import printable
 from ...metrics import Metric
 from ..notes import in_percent, is_alone, measured_on
 from ..tables import when
@@ -30,17 +29,6 @@ class Glance:
     sign: int  # +1 if more is better
     title: str = ""  # of a set-up
     first: int = 1  # the column that lines are sorted by to begin with
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "title": printable(self.title),
-            "columns": list(self.columns),
-            "lines": list(self.lines),
-            "subtitle": self.subtitle,
-            "notes": list(self.notes),
-            "sign": self.sign,
-            "first": self.first,
-        }
 
 
 def of(basis: Basis, name: str = "") -> Glance:
@@ -84,17 +72,16 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
         else:
             cells.append({})
     line = line_of(label, cells)
-    line["name"] = printable(FLOOR_NAMES.get(label, label))
+    line["name"] = FLOOR_NAMES.get(label, label)
     line["control"] = entry.is_control
     return line
 
 
 def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A line of the table."""
-    name = printable(label)
     return {
-        "entry": name,
-        "name": name,
+        "entry": label,
+        "name": label,
         "control": False,
         "cells": cells,
     }

@@ -2,8 +2,8 @@
 
 let content = null;
 
-async function show(newContent, columns) {
-  const bytes = await unpacked(columns);
+async function show(newContent, packedColumns) {
+  const columns = await unpacked(packedColumns);
   const restore = remembered();
   content = newContent;
   document.title = `${content.title} - evenfed`;
@@ -15,7 +15,7 @@ async function show(newContent, columns) {
   showSwitches(content, refreshCharts);
   restore();
   dimLines();
-  await showCharts(content, bytes);
+  await showCharts(content, columns);
 }
 
 const systemTheme = window.matchMedia("(prefers-color-scheme: dark)");

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...comparison.tuning.search import Candidate
 from ...comparison.tuning.tune import Tuned
-from ...core.printable import printable
 from ...fairness import FIGURES
 from ...metrics import Metric
 from ..charts import tuning as pareto
@@ -90,7 +89,7 @@ def _glance(tuned: Tuned) -> Glance:
     for label, candidate in tuned.chosen.items():
         number = tried[label]
         cells: list[dict[str, Any]] = [
-            {"text": printable(values_of(candidate))},
+            {"text": values_of(candidate)},
             _figure(metric, candidate, "worst10"),
             _figure(metric, candidate, "mean"),
             {"value": number, "text": str(number)},
