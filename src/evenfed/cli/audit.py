@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .console import NOT_DRAWN, console
+from .console import console
 from .report import ReportFormat
 
 
@@ -100,12 +100,9 @@ def audit(
     names: dict[str, None] = {}
     for each in written:
         names.update(dict.fromkeys(path.name for path in each.tables))
-    page.print(f"\nWritten to {target}: {', '.join(names)}", markup=False)
+    page.put(f"\nWritten to {target}: {', '.join(names)}")
     for each in written:
-        if each.page is not None:
-            page.print(f"Page: {each.page}", markup=False)
-        elif figures:
-            page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
+        page.where_page_is(each.page, figures)
 
 
 def _place(file: Path) -> Path:

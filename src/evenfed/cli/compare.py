@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +11,10 @@ import typer
 from ..core.errors import InputError
 from ..core.tables import without_none
 from . import printed_output
-from .common_options import Quiet, Verbose, data_sets_like, detail_of, experiments_like
+from .common_options import Format, Quiet, Verbose, data_sets_like, detail_of, experiments_like
 
 if TYPE_CHECKING:
     from ..comparison.tuning.search import Search
-
-
-class Format(StrEnum):
-    table = "table"
-    json = "json"
 
 
 ExperimentFile = Annotated[
@@ -53,7 +47,6 @@ SelectOn = Annotated[str | None, typer.Option(help="validation (default), or tes
 ChosenBy = Annotated[
     str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
 ]
-
 
 Reuse = Annotated[list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")]
 Track = Annotated[

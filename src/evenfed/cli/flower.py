@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..core.printable import printable
 from . import examples
-from .console import Page, console, say
+from .console import console, put, say
 
 if TYPE_CHECKING:
     from ..flower.deployment.app_check import Row
@@ -19,21 +19,15 @@ SIMULATED = '--federation-config "num-supernodes=5"'  # of two sites, Flower's d
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
 
-@flower_app.callback()
-def _root() -> None:
-    pass
-
-
 @flower_app.command(epilog=examples.of("flower new"))
 def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the app.")]) -> None:
     """Write a complete Flower app, ready for `flwr run`."""
     from ..flower.deployment.new import write_app
 
-    page = Page(highlight=False, soft_wrap=True)
     for path in write_app(folder):
-        page.print(str(path), markup=False)
+        put(str(path))
     quoted = shlex.quote(str(folder))
-    page.print(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream {SIMULATED}", markup=False)
+    put(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream {SIMULATED}")
 
 
 @flower_app.command("deploy-files", epilog=examples.of("flower deploy-files"))
@@ -54,11 +48,10 @@ def deploy_files(
     """Write keys, certificates, a proxy and systemd units for a federation on real machines."""
     from ..flower.deployment.deploy import federation, write_files
 
-    page = Page(highlight=False, soft_wrap=True)
     for path in write_files(out, federation(server, sites, bin_folder, signed), force):
-        page.print(str(path), markup=False)
+        put(str(path))
     safe = "ca.key and release.key belong" if signed else "ca.key belongs"
-    page.print(f"\nRead {out / 'README.md'}: what goes where. {safe} in a safe place.", markup=False)
+    put(f"\nRead {out / 'README.md'}: what goes where. {safe} in a safe place.")
 
 
 @flower_app.command(epilog=examples.of("flower sign"))
@@ -72,8 +65,7 @@ def sign(
     """Sign an app as it is now, for sites that run only signed apps."""
     from ..flower.deployment.signing import sign_app
 
-    path = sign_app(folder, key, out)
-    Page(highlight=False, soft_wrap=True).print(str(path), markup=False)
+    put(str(sign_app(folder, key, out)))
 
 
 @flower_app.command(epilog=examples.of("flower admit"))
@@ -87,7 +79,7 @@ def admit(
     from ..flower.deployment.signing import admit as let_in
 
     name = let_in(signature, database)
-    Page(highlight=False, soft_wrap=True).print(f"{name} is admitted as it was signed.", markup=False)
+    put(f"{name} is admitted as it was signed.")
 
 
 @flower_app.command(epilog=examples.of("flower check"))
@@ -102,8 +94,7 @@ def check(
     report = check_app(folder, sites, run_config)
     if report.rows:
         loss_title = "loss before" if report.own else "training loss"
-        table = _table(report.rows, loss_title)
-        console().print(table)
+        console().print(_table(report.rows, loss_title))
     for note in report.notes:
         say(f"note: {note}")
     for sentence in report.sentences():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import InputError
-from .console import NOT_DRAWN, console, say
+from .console import console, say
 
 if TYPE_CHECKING:
     from ..report.document import Report
@@ -72,11 +72,8 @@ def report(
     names = ", ".join(shown)
     if written.drawn:
         names += " (also .svg, .png)"
-    page.print(f"\nWritten to {target}: {names}", markup=False)
-    if written.page is not None:
-        page.print(f"Page: {written.page}", markup=False)
-    elif figures:
-        page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
+    page.put(f"\nWritten to {target}: {names}")
+    page.where_page_is(written.page, figures)
 
 
 def _with_known_rounds(question: "ReportRequest", document: "Report") -> "ReportRequest":
@@ -123,9 +120,9 @@ def pack(
     for comparison in expanded([folder]):
         packed, unfinished = pack_runs(comparison, target / comparison.relative_to(folder))
         megabytes = packed.stat().st_size / 1e6
-        page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
+        page.put(f"{packed}: {megabytes:.2f} MB")
         for run in unfinished:
-            page.print(f"left out: {run} is not finished", markup=False)
+            page.put(f"left out: {run} is not finished")
 
 
 def choose(
@@ -185,7 +182,7 @@ def choose(
             names += f", {path} (also .pdf, .png)"
         if path.suffix == ".md":
             names += f", {path}"
-    page.print(f"\nWritten: {names}", markup=False)
+    page.put(f"\nWritten: {names}")
 
 
 def _write_experiment(out: Path, text: str, force: bool) -> None:

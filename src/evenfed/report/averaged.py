@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Entry, Findings
-from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .notes import accuracy_note
 from .table import Cell, Line, Table
-from .tables import metric_cells, name_of, when
+from .tables import LASTING_COLUMN, METRIC_COLUMNS, directed, metric_cells, name_of, when
 
 DEPLOYED = "average"
 CURRENT = "current model"

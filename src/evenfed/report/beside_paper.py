@@ -10,10 +10,18 @@ from ..comparison.analysis.findings import BASELINE, Entry, Findings
 from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES, LOWER_IS_BETTER
 from . import paper
-from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .notes import EQUAL_SEEDS, ONE_SEED, definitions, floor_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import figures_at, metric_cells, name_of, suppression_cells, title, when
+from .tables import (
+    METRIC_COLUMNS,
+    SUPPRESSION_COLUMNS,
+    figures_at,
+    metric_cells,
+    name_of,
+    suppression_cells,
+    title,
+    when,
+)
 
 _NEAR = 2  # spreads
 _BRIEF = ("mean", "worst10", "std")

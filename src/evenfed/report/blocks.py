@@ -137,18 +137,14 @@ def content(block: Block, reports: Reports) -> str:
             return paragraphs[0]
     if block.is_figure:
         paragraphs.append(_figure(block))
-    elif block.question.folders:
-        paragraphs += _in_markdown(block, reports)
-    return "\n\n".join(paragraphs)
-
-
-def _in_markdown(block: Block, reports: Reports) -> list[str]:
-    """Facts or a table; nothing where it may be a table of a folder that does not exist yet."""
-    if block.name == "facts":
+    elif block.question.folders and block.name == "facts":
         facts = [f"* {fact}" for fact in _kept(block, reports).facts]
-        return ["\n".join(facts)]
-    shown = table(block, reports)
-    return [] if shown is None else [markdown_table(shown)]
+        paragraphs.append("\n".join(facts))
+    elif block.question.folders:
+        shown = table(block, reports)
+        if shown is not None:
+            paragraphs.append(markdown_table(shown))
+    return "\n\n".join(paragraphs)
 
 
 def table(block: Block, reports: Reports) -> Table | None:

@@ -12,9 +12,8 @@ from ..comparison.analysis.history import History
 from ..core import markup
 from ..core.markup import MarkedText
 from ..metrics import Metric
-from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
-from .tables import metric_cells
+from .tables import METRIC_COLUMNS, directed, metric_cells
 from .terminal import pages
 
 _WIDTH = 100

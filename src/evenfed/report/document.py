@@ -12,7 +12,7 @@ from ..comparison.federations import in_words, title
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import RunProvenance
 from ..comparison.storage.reading import read
-from . import averaged, beside_paper, expected, guard_tables, held_out, paper, several, unpadded
+from . import averaged, beside_paper, guard_tables, held_out, paper, restated, several
 from .entry_settings import entry_settings
 from .every_run import each_client, is_of_one_run, runs
 from .inequality import groups, inequality
@@ -77,8 +77,11 @@ class Report:
             return cls._of_several(comparisons, numbers)
         (alone,) = comparisons
         late = Differences(comparisons, late=True)
+        name = alone.folder.resolve().name
+        if RunFolder(alone.folder).header_path.exists():  # it is one run's own
+            name = f"{alone.baseline.label}, {seeds_named(alone.seeds)}"
         return cls(
-            title=_title(alone),
+            title=name,
             facts=_facts(alone, alone.made),
             tables=_tables(late, beside_paper),
             about=_about(alone),
@@ -134,13 +137,6 @@ class Report:
         )
 
 
-def _title(findings: Findings) -> str:
-    """The folder's name, or what is in it if it is one run's own."""
-    if RunFolder(findings.folder).header_path.exists():
-        return f"{findings.baseline.label}, {seeds_named(findings.seeds)}"
-    return findings.folder.resolve().name
-
-
 def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
     """Averages of the last rounds first, then the last round."""
     findings = late.findings
@@ -178,16 +174,16 @@ def _tables_at(differences: Differences) -> list[Table]:
     findings = differences.findings
     late = differences.late
     tables = [detailed(findings, late)]
-    beside_measured = expected.beside_measured(findings, late)
+    beside_measured = restated.beside_measured(findings, late)
     if beside_measured is not None:
         tables.append(beside_measured)
-    tables += unpadded.figures(findings, late)
+    tables += restated.unpadded_figures(findings, late)
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
         if late:
-            tables += expected.differences([findings], late)
-            tables += unpadded.differences(findings, late)
+            tables += restated.expected_differences([findings], late)
+            tables += restated.unpadded_differences(findings, late)
     if findings.controls:
         tables.append(controls(differences))
     return tables

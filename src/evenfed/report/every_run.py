@@ -7,10 +7,20 @@ from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Findings
 from ..comparison.analysis.history import History
 from ..fairness import Vector
-from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .notes import LASTING_NOTE, in_percent, is_alone, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import NEGATIVE, WEIGHTS, correlation, judged_by, metric_cells, share, title
+from .tables import (
+    LASTING_COLUMN,
+    METRIC_COLUMNS,
+    NEGATIVE,
+    WEIGHTS,
+    correlation,
+    directed,
+    judged_by,
+    metric_cells,
+    share,
+    title,
+)
 
 _SKIPPED = Column("skipped", "skipped rounds")
 _MOST_CLIENTS = 100  # shown

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import FIGURES
-from .columns import METRIC_COLUMNS, directed
 from .notes import measured_on, spread_of
 from .table import Cell, Column, Line, Table
+from .tables import METRIC_COLUMNS, directed
 
 
 def tables(findings: Findings) -> list[Table]:

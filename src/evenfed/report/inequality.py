@@ -7,10 +7,9 @@ import numpy as np
 from ..comparison.analysis.entry_figures import mean_and_spread
 from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import Inequality
-from .columns import METRIC_COLUMNS, directed
 from .notes import definitions, measured_on, spread_of
 from .table import Cell, Column, Line, Table
-from .tables import name_of, when
+from .tables import METRIC_COLUMNS, directed, name_of, when
 
 _MEASURES = (
     Column("gini", "Gini", -1),

@@ -1,7 +1,6 @@
 """Entries against FedAvg: paired differences, the noise floor, and one sentence per entry."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from ..comparison.analysis import configuration
 from ..comparison.analysis.entry_figures import LASTING
@@ -42,21 +41,6 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
             table = against_rivals(kind, differences, names)
             tables.append(table)
     return [table for table in tables if table is not None]
-
-
-def restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
-    """Tables of other figures than the measured ones, under names of their own."""
-    renamed = []
-    for table in tables:
-        if table is not None:
-            own = replace(
-                table,
-                name=f"{kind}-{table.name}",
-                title=f"{table.title}, {measure}",
-                notes=(*notes, *table.notes),
-            )
-            renamed.append(own)
-    return renamed
 
 
 def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:

@@ -11,17 +11,19 @@ from ..comparison.analysis.intervals import Array, components
 from ..comparison.analysis.side_by_side import differ_in_split_only, names_of, pooled
 from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES
-from . import expected
+from . import restated
 from .beside_paper import paper_line
-from .columns import METRIC_COLUMNS
-from .glance import at_a_glance
 from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
 from .paired_tables import against_tables, controls
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (
+    EXPECTED_WORST10,
+    METRIC_COLUMNS,
     WEIGHTS,
     correlation,
+    directed,
+    figures_at,
     judged_by,
     metric_cells,
     metric_columns,
@@ -32,6 +34,12 @@ from .tables import (
 )
 
 _LOSS_DIGITS = 3
+_MEAN, _, _, _WORST10, _, _ = METRIC_COLUMNS
+_GAPS = (Column("mean_gap", "Δ mean [95 %]"), Column("worst10_gap", "Δ worst 10 % [95 %]"))
+_EXPECTED_GAPS = (
+    Column("expected_mean_gap", "Δ expected mean [95 %]"),
+    Column("expected_worst10_gap", "Δ expected worst 10 % [95 %]"),
+)
 
 
 def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
@@ -41,7 +49,7 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables = [_beside(differences, names, numbers, left_out)]
     if not differ_in_split_only(comparisons):
         return [*tables, _within(differences, names)]
-    tables.insert(0, at_a_glance(differences, expected.in_expected(comparisons, differences.late)))
+    tables.insert(0, _at_a_glance(differences, restated.in_expected(comparisons, differences.late)))
     if len(differences.findings.seeds) > 1:
         tables.append(_components(comparisons, differences.late))
     tables.append(_suppression(comparisons, differences.late))
@@ -49,10 +57,68 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
         tables.append(_training(comparisons))
     tables += against_tables(differences, names)
     if differences.late:
-        tables += expected.differences(comparisons, differences.late, names)
+        tables += restated.expected_differences(comparisons, differences.late, names)
     if differences.findings.controls:
         tables.append(controls(differences))
     return tables
+
+
+def _at_a_glance(differences: Differences, expected: Differences | None) -> Table:
+    """Means over the federations; `expected` are the same differences in expected accuracies, where these fit."""
+    first = differences.findings
+    late = differences.late
+    columns = directed([_MEAN, _WORST10], first.metric)
+    gaps = list(_GAPS)
+    if expected is not None:
+        columns.append(EXPECTED_WORST10)
+        gaps += _EXPECTED_GAPS
+    lines = []
+    for entry in first.everyone:
+        label = entry.label
+        cells = []
+        for column in columns:
+            cells.append(_over_federations(differences.comparisons, label, column.key, late))
+        cells += [_gap(differences, label, "mean"), _gap(differences, label, "worst10")]
+        if expected is not None:
+            cells += [_gap(expected, label, "mean"), _gap(expected, label, "worst10")]
+        lines.append(Line(label, cells, control=entry.is_control))
+    table = Table(
+        name=name_of("glance", late),
+        title=f"{differences.federations} federations, {when(first, late)}",
+        columns=[*columns, *gaps],
+        lines=lines,
+        digits=first.metric.digits,
+        notes=(_glance_note(differences),),
+    )
+    return table.with_best()
+
+
+def _over_federations(comparisons: Sequence[Findings], label: str, metric: str, late: bool) -> Cell:
+    """The mean of a figure over federations and seeds."""
+    means = []
+    for findings in comparisons:
+        figures = figures_at(findings.rows[label], late)
+        if metric in figures:
+            means.append(figures[metric][0])
+    if not means or np.isnan(means).any():
+        return Cell()
+    unit = comparisons[0].metric.unit
+    return Cell(unit * float(np.mean(means)))
+
+
+def _gap(differences: Differences, label: str, metric: str) -> Cell:
+    known = label in differences.findings.by_label
+    if label == BASELINE or not known or not differences.comparable(label, BASELINE):
+        return Cell()
+    return Cell.of(differences.between(label, BASELINE, metric))
+
+
+def _glance_note(differences: Differences) -> str:
+    metric = differences.findings.metric
+    note = f"{metric.title.capitalize()} over clients, mean over federations. Δ: minus FedAvg's, in points."
+    if differences.are_over_federations:
+        return f"{note} Intervals: over the {differences.federations} federations, what to expect of another one."
+    return f"{note} Intervals: over seeds, these federations taken as given."
 
 
 def _beside(

@@ -19,11 +19,11 @@ from .elements import (
     category,
     label_lines,
     named_scale,
-    once,
     quantity,
     shown,
     text_of,
     where,
+    zero_line,
 )
 from .theme import BLUE, GREY, ORANGE
 
@@ -260,9 +260,8 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
             "stroke": colour,
         },
     }
-    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
     dots = [marks, *beyond_edges(axis, x, y)]
-    layers = [zero, intervals, {"transform": means, "layer": dots}]
+    layers = [zero_line("x"), intervals, {"transform": means, "layer": dots}]
     if are_several:
         layers += [ways, {"transform": on_each, "layer": dots}]
     return layers

@@ -12,7 +12,7 @@ from ...fairness import Vector
 from ..notes import is_alone, measured_on
 from ..tables import when
 from .axes import WORTH, Axis, Extent
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import (
     IS_PICKED,
@@ -22,12 +22,13 @@ from .elements import (
     aggregated,
     calculated,
     category,
-    once,
     panels,
+    picked_dot,
     quantity,
     rounded,
     shown,
     where,
+    zero_line,
 )
 from .theme import BLUE, GREY, VERMILION
 
@@ -233,17 +234,11 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
             "tooltip": tooltip,
         },
     }
-    one = {
-        "transform": [where(IS_PICKED)],
-        "mark": {"type": "point", "style": "picked", "size": 130},
-        "encoding": {"x": x, "y": y, "tooltip": tooltip},
-    }
-    layers = [own, each, one]
+    layers = [own, each, picked_dot(x, y, tooltip, size=130)]
     if not is_alone(findings):
         layers.insert(0, baseline)
-    drawing = panels(cast.labels, {"layer": layers})
     transform = [_over_seeds(), clients, *_ranked("value", sign), *_ranked("baseline", sign)]
-    return spec_of({"transform": transform, **drawing})
+    return panels(cast.labels, layers, transform)
 
 
 def _changes(findings: Findings, cast: _Cast) -> Spec:
@@ -277,14 +272,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
             "tooltip": about,
         },
     }
-    one = {
-        "transform": [where(IS_PICKED)],
-        "mark": {"type": "point", "style": "picked", "size": 150},
-        "encoding": {"x": x, "y": y, "tooltip": about},
-    }
-    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
-    layers = [zero, spread, dots, one, *_beyond()]
-    drawing = panels(cast.labels, {"layer": layers})
+    layers = [zero_line("y"), spread, dots, picked_dot(x, y, about, size=150), *_beyond()]
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),
@@ -293,7 +281,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     if not cast.are_quantiles:
         people = {"data": {"values": list(cast.people.about())}, "key": "client"}
         transform.append({"lookup": "client", "from": {**people, "fields": ["size", "judged", "labels"]}})
-    return spec_of({"transform": transform, **drawing})
+    return panels(cast.labels, layers, transform)
 
 
 def _about(findings: Findings, cast: _Cast) -> list[Spec]:

@@ -1,7 +1,5 @@
 """Charts as files: SVG, PNG and PDF (extra `evenfed[report]`)."""
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,35 +12,11 @@ _LONGEST = 1000  # characters of a text; the renderer takes minutes for 100,000
 _EXPRESSIONS = {"calculate", "expr", "filter", "labelExpr", "test"}  # code, whose texts are safe already
 
 
-def save_changed(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """`save` of the charts that differ from those drawn last; the paths of all. `.drawn.json` remembers them."""
-    stamps_path = folder / ".drawn.json"
-    stamps = {}
-    if stamps_path.exists():
-        stamps = json.loads(stamps_path.read_text())
-    paths = []
-    for chart in charts:
-        described = json.dumps(chart.still(), sort_keys=True)
-        stamp = hashlib.sha256(described.encode()).hexdigest()
-        svg = folder / f"{chart.name}.svg"
-        png = folder / f"{chart.name}.png"
-        drawn = [svg, png]
-        are_there = svg.exists() and png.exists()
-        if stamps.get(chart.name) != stamp or not are_there:
-            drawn = save(chart, folder)
-        if drawn:
-            stamps[chart.name] = stamp
-        paths += drawn
-    if paths:
-        stamps_path.write_text(json.dumps(stamps))
-    return paths
-
-
-def save_all(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """Each as SVG, PNG and PDF."""
+def save_all(charts: Sequence[Chart], folder: Path, with_pdf: bool = True) -> list[Path]:
+    """`save` of each."""
     written: list[Path] = []
     for chart in charts:
-        written += save(chart, folder, with_pdf=True)
+        written += save(chart, folder, with_pdf)
     return written
 
 

@@ -11,7 +11,7 @@ from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ...fairness import Vector
 from ..notes import measured_on
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import (
     IS_PICKED,
@@ -157,7 +157,7 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
     height = max(60, min(_HIGHEST, _ROW * (len(clients) + 2)))
     flattened = ["round", "part"] if are_groups else ["round"]
     part = "sum" if are_groups else "count"
-    transform = [
+    transform: list[Spec] = [
         {"joinaggregate": [{"op": "distinct", "field": "seed", "as": "seeds"}], "groupby": ["algorithm"]},
         {"flatten": flattened},
         aggregated(["algorithm", "client", "round"], parts=(part, flattened[-1]), seeds=("max", "seeds")),
@@ -203,8 +203,7 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
     }
     labels = [entry.label for entry in entries]
     layers = [cells] if are_groups else [cells, *_numbers(height)]
-    drawing = panels(labels, {"layer": layers}, height=height)
-    return spec_of({"transform": transform, **drawing})
+    return panels(labels, layers, transform, height)
 
 
 def _numbers(height: int) -> list[Spec]:

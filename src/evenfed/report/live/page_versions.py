@@ -109,10 +109,13 @@ def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Pa
         facts.append(str(error))
         page = None
     if page is None:
+        nothing = "Waiting for the first round with figures of clients."
+        if begun and all(each.is_complete for each in begun):
+            nothing = "These runs have no figures of their clients on test data, so there is nothing to compare."
         return Page(
             title=shown.resolve().name,
             facts=facts,
-            verdicts=[_nothing_to_show(begun)],
+            verdicts=[Verdict(nothing)],
             glances=(),
             tables=(),
             charts=(),
@@ -121,12 +124,6 @@ def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Pa
     progress, *remarks = facts
     all_facts = [progress, *page.facts, *remarks]
     return replace(page, facts=all_facts)
-
-
-def _nothing_to_show(followed: Sequence[LiveFolder]) -> Verdict:
-    if followed and all(each.is_complete for each in followed):
-        return Verdict("These runs have no figures of their clients on test data, so there is nothing to compare.")
-    return Verdict("Waiting for the first round with figures of clients.")
 
 
 def _progress(followed: Sequence[LiveFolder]) -> list[str]:
@@ -162,22 +159,13 @@ def _judged(followed: Sequence[LiveFolder]) -> Page | None:
         return None
     report = Report.of_findings(comparisons, beside_paper=False)
     page = of_report(report)
-    rounds = _rounds(comparisons)
+    rounds = min(len(findings.baseline.histories[0].records) for findings in comparisons)
     planned = comparisons[0].rounds
     if rounds < planned and not complete:
         progress = f"After {rounds} of {planned} rounds"
         verdicts = [judged.about(progress) for judged in page.verdicts]
         page = replace(page, verdicts=verdicts)
     return page
-
-
-def _rounds(comparisons: Sequence[Findings]) -> int:
-    """That the runs compared have reached."""
-    reached = []
-    for findings in comparisons:
-        first = findings.baseline.histories[0]
-        reached.append(len(first.records))
-    return min(reached)
 
 
 def _with_curves(page: Page, followed: Sequence[LiveFolder]) -> Page:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.findings import Entry
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
 from .. import charts
@@ -20,7 +20,7 @@ from ..document import Report
 from ..table import Cell, Line, Table
 from ..tables import title
 from . import evidence, glance, sources, verdict
-from .glance import Glance
+from .glance import Described, Glance
 from .verdict import Verdict
 
 _MOST_NAMES = 2000  # clients to choose from in a list; more are not drawn one by one either
@@ -44,7 +44,7 @@ class Page:
     provenance: Sequence[tuple[str, str]] = ()  # a term and its text
     commands: Sequence[str] = ()  # that make the runs and this page again
 
-    def describe(self) -> tuple[dict[str, Any], str]:
+    def describe(self) -> tuple[Described, str]:
         """As JSON, and the data of its charts in letters that HTML leaves alone."""
         content = {
             "title": self.title,
@@ -66,7 +66,7 @@ class Page:
         return in_texts(content, printable), base64.b64encode(compressed).decode("ascii")
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
+def _chart(chart: Chart) -> Described:
     return {
         "name": chart.name,
         "title": chart.title,
@@ -98,16 +98,23 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     """
     comparisons = report.findings
     bases = evidence.bases(comparisons, report.pooled)
+    facts = report.facts
+    folder = f"{comparisons[0].folder.name}, " if len(comparisons) > 1 else ""
+    seeds: set[int] = set()
+    names: dict[str, None] = {}
+    for findings in comparisons:
+        seeds.update(findings.seeds)
+        names |= dict.fromkeys(unique(findings.header.clients["names"]))
     return Page(
         title=_title(report),
-        facts=_facts(report),
+        facts=[facts[0].removeprefix(folder), *facts[1:]],
         verdicts=verdict.each(bases),
         glances=[glance.of(base, name) for name, base in bases.items()],
         tables=report.tables,
         charts=_charts(report),
         entries=comparisons[0].everyone,
-        seeds=_seeds(comparisons),
-        clients=_clients(comparisons),
+        seeds=sorted(seeds),
+        clients=list(names) if len(names) <= _MOST_NAMES else [],
         provenance=sources.terms(comparisons, in_memory),
         commands=sources.commands(comparisons, in_memory),
     )
@@ -143,32 +150,7 @@ def _title(report: Report) -> str:
     return f"{experiment}: {splits} splits of the data"
 
 
-def _facts(report: Report) -> list[str]:
-    """What was run first, without the name of a federation's folder."""
-    first, *others = report.facts
-    if len(report.findings) > 1:
-        folder = report.findings[0].folder
-        first = first.removeprefix(f"{folder.name}, ")
-    return [first, *others]
-
-
-def _seeds(comparisons: Sequence[Findings]) -> list[int]:
-    seeds: set[int] = set()
-    for findings in comparisons:
-        seeds.update(findings.seeds)
-    return sorted(seeds)
-
-
-def _clients(comparisons: Sequence[Findings]) -> list[str]:
-    """Their names, if they are few enough for a list."""
-    names: dict[str, None] = {}
-    for findings in comparisons:
-        for name in unique(findings.header.clients["names"]):
-            names[name] = None
-    return list(names) if len(names) <= _MOST_NAMES else []
-
-
-def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _entries(entries: Sequence[Entry]) -> list[Described]:
     """Each with its colour and shape in the charts."""
     described = []
     for label, look in looks(entries).items():
@@ -177,7 +159,7 @@ def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return described
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> Described:
     """A table as a reader sees it, with the numbers to sort by."""
     return {
         "name": table.name,

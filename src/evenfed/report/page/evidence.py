@@ -11,7 +11,7 @@ from ...comparison.analysis.side_by_side import names_of
 from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
 from ...metrics import Metric
-from .. import expected
+from .. import restated
 from ..tables import figures_at
 
 _DIGITS = 9  # of a gain: the rest is rounding
@@ -185,7 +185,7 @@ def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:
     measured = Basis(late)
     if measured.winners:
         return measured
-    without_noise = expected.in_expected(comparisons, late=True)
+    without_noise = restated.in_expected(comparisons, late=True)
     if without_noise is None:
         return measured
     basis = Basis(without_noise, is_expected=True)

@@ -15,6 +15,7 @@ from ..tables import when
 from .evidence import Basis
 from .words import signed
 
+Described = dict[str, Any]  # as JSON
 _FIGURES = {"worst10": "Worst 10 %", "mean": "Mean"}
 
 
@@ -23,7 +24,7 @@ class Glance:
     """One line per entry, FedAvg first; the noise floor last."""
 
     columns: Sequence[dict[str, str]]
-    lines: Sequence[dict[str, Any]]
+    lines: Sequence[Described]
     subtitle: str
     notes: Sequence[str]
     sign: int  # +1 if more is better
@@ -43,8 +44,8 @@ def of(basis: Basis, name: str = "") -> Glance:
             columns.append(_column(f"{figure}_gap", f"{title} against {baseline}", "gap"))
     lines = [_line(basis, entry, has_gaps) for entry in everyone]
     for entry in basis.lost:
-        line = _line_of_lost(entry, columns)
-        lines.append(line)
+        no_figures: list[Described] = [{} for _ in columns[2:]]
+        lines.append(line_of(entry.label, [{"text": "broke down"}, *no_figures]))
     return Glance(
         columns,
         lines,
@@ -59,11 +60,12 @@ def _column(key: str, title: str, kind: str) -> dict[str, str]:
     return {"key": key, "title": title, "kind": kind}
 
 
-def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
+def _line(basis: Basis, entry: Entry, has_gaps: bool) -> Described:
     label = entry.label
-    cells: list[dict[str, Any]] = []
+    cells: list[Described] = []
     for figure in _FIGURES:
-        cells.append(_level(basis, label, figure))
+        value = basis.level(label, figure)
+        cells.append({"text": "-"} if np.isnan(value) else level_cell(basis.metric, value))
         if not has_gaps:
             continue
         if basis.is_compared(entry):
@@ -77,7 +79,7 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
     return line
 
 
-def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def line_of(label: str, cells: Sequence[Described]) -> Described:
     """A line of the table."""
     return {
         "entry": label,
@@ -87,26 +89,15 @@ def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """An entry that broke down: it has no figures."""
-    cells: list[dict[str, Any]] = [{"text": "broke down"}]
-    for _ in columns[2:]:
-        cells.append({})
-    return line_of(entry.label, cells)
+def level_cell(metric: Metric, value: float) -> Described:
+    return {"value": value, "text": metric.text(value)}
 
 
-def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:
-    value = basis.level(label, figure)
-    if np.isnan(value):
-        return {"text": "-"}
-    return {"value": value, "text": basis.metric.text(value)}
-
-
-def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, Any]:
+def _gap(metric: Metric, difference: Difference, is_chance: bool) -> Described:
     """A difference, its interval, and what it comes to; between repetitions it is chance, whatever its interval."""
     if np.isnan(difference.points):
         return {}
-    cell: dict[str, Any] = {
+    cell: Described = {
         "value": difference.points,
         "text": signed(metric, difference.points),
         "direction": 0 if is_chance else difference.direction,

@@ -2,21 +2,17 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ...comparison.tuning.search import Candidate
 from ...comparison.tuning.tune import Tuned
 from ...fairness import FIGURES
-from ...metrics import Metric
 from ..charts import tuning as pareto
-from ..columns import METRIC_COLUMNS, directed
 from ..table import Cell, Line, Table
-from ..tables import title
+from ..tables import METRIC_COLUMNS, directed, title
 from ..tuning import not_tuned, rounds_of, ties, values_of
 from .contents import Page
-from .glance import Glance, line_of
+from .glance import Described, Glance, level_cell, line_of
 from .verdict import Verdict
 from .words import level
 
@@ -88,10 +84,10 @@ def _glance(tuned: Tuned) -> Glance:
     lines = []
     for label, candidate in tuned.chosen.items():
         number = tried[label]
-        cells: list[dict[str, Any]] = [
+        cells: list[Described] = [
             {"text": values_of(candidate)},
-            _figure(metric, candidate, "worst10"),
-            _figure(metric, candidate, "mean"),
+            level_cell(metric, metric.unit * candidate.figures["worst10"]),
+            level_cell(metric, metric.unit * candidate.figures["mean"]),
             {"value": number, "text": str(number)},
         ]
         lines.append(line_of(label, cells))
@@ -99,16 +95,14 @@ def _glance(tuned: Tuned) -> Glance:
     return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
 
 
-def _figure(metric: Metric, candidate: Candidate, name: str) -> dict[str, Any]:
-    value = metric.unit * candidate.figures[name]
-    return {"value": value, "text": metric.text(value)}
-
-
 def _candidates(tuned: Tuned) -> Table:
     metric = tuned.search.judged_by
     lines = []
     for candidate in tuned.candidates:
-        cells = _cells(metric, candidate, FIGURES)
+        cells = []
+        for name in FIGURES:
+            value = candidate.figures.get(name)
+            cells.append(Cell() if value is None else Cell(metric.unit * value))
         lines.append(Line(candidate.label, cells, values_of(candidate)))
     table = Table(
         name="candidates",
@@ -118,14 +112,3 @@ def _candidates(tuned: Tuned) -> Table:
         digits=metric.digits,
     )
     return table.with_best()
-
-
-def _cells(metric: Metric, candidate: Candidate, names: Sequence[str]) -> list[Cell]:
-    cells = []
-    for name in names:
-        value = candidate.figures.get(name)
-        if value is None:
-            cells.append(Cell())
-        else:
-            cells.append(Cell(metric.unit * value))
-    return cells
