@@ -14,8 +14,8 @@ from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.comparison.tuning.search import Candidate
 from evenfed.metrics import ACCURACY, LOSS
-from evenfed.report import charts
 from evenfed.report.charts import clients, differences, elements, labels, trade_off, tuning
+from evenfed.report.charts import report as charts
 from evenfed.report.charts.axes import Axis, Extent
 from evenfed.report.charts.plot import Plot
 from evenfed.report.charts.saving import save

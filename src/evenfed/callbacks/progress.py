@@ -167,6 +167,19 @@ class _Function(Callback):
         self.function(progress)
 
 
+def after_round(callbacks: Sequence[Callback], progress: Progress) -> list[Exception]:
+    """Call them all and return the errors they raised. StopIteration is no error: it ends the run."""
+    errors: list[Exception] = []
+    for callback in callbacks:
+        try:
+            callback.round(progress)
+        except StopIteration as stop:
+            progress.stop(str(stop) or "StopIteration from a callback")
+        except Exception as error:
+            errors.append(error)
+    return errors
+
+
 _HOOKS = ("start", "round", "end", "close")
 OneCallback = Callback | Callable[[Progress], Any]
 Callbacks = OneCallback | Iterable[OneCallback]

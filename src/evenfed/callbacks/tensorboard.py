@@ -38,7 +38,8 @@ class TensorBoard(Callback):
             if run.round == 0:
                 lines = ["| option | value |", "|---|---|"]
                 for name, value in configuration(run).items():
-                    lines.append(f"| {name} | {_cell(value)} |")
+                    shown = name_in_markdown(str(value)).replace("|", "\\|")
+                    lines.append(f"| {name} | {shown} |")
                 table = "\n".join(lines)
                 writer.add_text("configuration", table, 0)
 
@@ -85,9 +86,3 @@ def _newest(first: Path) -> Path:
     """The last place with a log: a resumed run continues there."""
     existing = list(itertools.takewhile(Path.exists, _logs(first)))
     return existing[-1] if existing else first
-
-
-def _cell(value: Any) -> str:
-    """As Markdown shows it in a table."""
-    shown = name_in_markdown(str(value))
-    return shown.replace("|", "\\|")

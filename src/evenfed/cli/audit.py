@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import console
-from .report import ReportFormat
+from .report import Full, PrintedFormat, ReportFormat
 
 
 class Unit(StrEnum):
@@ -62,8 +62,8 @@ def audit(
     round: Annotated[str | None, _column("rounds")] = None,
     size: Annotated[str | None, _column("clients' numbers of test examples")] = None,
     group: Annotated[str | None, _column("clients' groups")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
-    format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
+    full: Full = False,
+    format: PrintedFormat = ReportFormat.table,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and the page.")] = True,
     out: Output = None,
 ) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..flower.deployment.app_check import Row
 
 SIMULATED = '--federation-config "num-supernodes=5"'  # of two sites, Flower's default, neither can be favoured much
+AppFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")]
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
 
 
@@ -56,7 +57,7 @@ def deploy_files(
 
 @flower_app.command(epilog=examples.of("flower sign"))
 def sign(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")],
+    folder: AppFolder,
     key: Annotated[Path, typer.Option(metavar="FILE", help="The release key of `deploy-files --signed`.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File for the signature; default: NAME.signature.json.")
@@ -84,7 +85,7 @@ def admit(
 
 @flower_app.command(epilog=examples.of("flower check"))
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")] = Path("."),
+    folder: AppFolder = Path("."),
     sites: Annotated[int, typer.Option(metavar="N", help="Number of sites to try it as.")] = 2,
     run_config: Annotated[str, typer.Option(metavar="PAIRS", help="As in `flwr run --run-config`.")] = "",
 ) -> None:

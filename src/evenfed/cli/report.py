@@ -25,6 +25,10 @@ class ReportFormat(StrEnum):
     json = "json"
 
 
+PrintedFormat = Annotated[ReportFormat, typer.Option(help="Format to print.")]
+Full = Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")]
+
+
 def report(
     folders: Annotated[
         list[Path],
@@ -39,8 +43,8 @@ def report(
         int | None,
         typer.Option(min=1, help="Average over this many last rounds; default: as set for the runs (20)."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
-    format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
+    full: Full = False,
+    format: PrintedFormat = ReportFormat.table,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and write the page.")] = True,
     out: Annotated[
         Path | None,

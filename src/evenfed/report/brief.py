@@ -27,12 +27,9 @@ def of_comparison(
 ) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
     lines = []
-    for entry in rows:
+    for entry in filter(None, (*rows, floor)):
         cells = metric_cells(entry, late=True)
-        lines.append(Line(entry.label, cells))
-    if floor is not None:
-        cells = metric_cells(floor, late=True)
-        lines.append(Line(floor.label, cells, control=True))
+        lines.append(Line(entry.label, cells, control=entry is floor))
     table = _table(title, rows[0].metric, lines, notes)
     return table.with_best()
 

@@ -90,18 +90,21 @@ def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
     return Cell.over_seeds(means, entry.metric.unit)
 
 
-def groups(findings: Findings, late: bool) -> Table | None:
-    """Each group of clients by itself, and how far apart their means are; None where clients have no groups."""
+def groups(findings: Findings, late: bool) -> list[Table]:
+    """Each group of clients by itself, and how far apart their means are; none where clients have no groups."""
     if findings.origin is None or not findings.origin.groups:
-        return None
-    members = _members(findings)
+        return []
+    members: dict[str, list[int]] = {}
+    for place, client in enumerate(findings.header.clients["names"]):
+        group = findings.origin.groups.get(client, "no group")
+        members.setdefault(group, []).append(place)
     mean, std, _, worst10, _, _ = METRIC_COLUMNS
     columns = [Column("clients", "clients"), *directed((mean, worst10, std), findings.metric)]
     lines = []
     for entry in findings.everyone:
         lines += _of_groups(entry, late, members)
     note = f"{measured_on(findings)} over the clients of each group, mean over seeds. Each client counts once."
-    return Table(
+    table = Table(
         name=name_of("groups", late),
         title=f"Groups of clients, {when(findings, late)}",
         columns=columns,
@@ -109,16 +112,7 @@ def groups(findings: Findings, late: bool) -> Table | None:
         notes=(note,),
         digits=findings.metric.digits,
     )
-
-
-def _members(findings: Findings) -> Members:
-    """The clients of each group, by their place."""
-    assert findings.origin is not None
-    members: dict[str, list[int]] = {}
-    for place, client in enumerate(findings.header.clients["names"]):
-        group = findings.origin.groups.get(client, "no group")
-        members.setdefault(group, []).append(place)
-    return members
+    return [table]
 
 
 def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:

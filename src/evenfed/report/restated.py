@@ -24,14 +24,14 @@ _NOTE = "In accuracies over the positions that are not padding; the training los
 _EXPLAINED = (Column("classes", "by classes, %"), Column("noise", "by noise, %"))
 
 
-def beside_measured(findings: Findings, late: bool) -> Table | None:
-    """Measured and expected figures; None where none are known.
+def beside_measured(findings: Findings, late: bool) -> list[Table]:
+    """Measured and expected figures; no table where none are known.
 
     The late ones come with what explains the spread of the measured ones: it is known for the last rounds alone.
     """
     about_fit = fit_notes(findings)
     if not about_fit:
-        return None
+        return []
     lines = []
     for entry in findings.everyone:
         row = findings.rows[entry.label]
@@ -59,7 +59,7 @@ def beside_measured(findings: Findings, late: bool) -> Table | None:
         digits=findings.metric.digits,
         notes=(accuracy_note(findings, not is_alone(findings)), *about_fit, fit),
     )
-    return table.with_best()
+    return [table.with_best()]
 
 
 def in_expected(comparisons: Sequence[Findings], late: bool) -> Differences | None:

@@ -11,7 +11,7 @@ from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.federations import folders_inside
 from ...comparison.storage.live_reader import LiveFolder, NewestComparison
 from ...core.errors import InputError
-from .. import charts
+from ..charts import report as charts
 from ..charts.chart import Chart
 from ..document import Report
 from ..page.contents import Page, of_report

@@ -11,7 +11,7 @@ from typing import Any
 from ...comparison.analysis.findings import Entry
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
-from .. import charts
+from ..charts import report as charts
 from ..charts.chart import Chart, Row
 from ..charts.chart_clients import unique
 from ..charts.saving import drawable, in_texts

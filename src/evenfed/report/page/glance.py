@@ -10,7 +10,7 @@ from ...comparison.analysis.findings import Entry
 from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...metrics import Metric
-from ..notes import in_percent, is_alone, measured_on
+from ..notes import is_alone, measured_in
 from ..tables import when
 from .evidence import Basis
 from .words import signed
@@ -114,7 +114,7 @@ def _gap(metric: Metric, difference: Difference, is_chance: bool) -> Described:
 
 def _subtitle(basis: Basis) -> str:
     findings = basis.findings
-    what = f"{measured_on(findings)}{in_percent(findings)}"
+    what = measured_in(findings)
     if basis.is_expected:
         what = f"Expected {what.lower()}"
     if basis.is_unpadded:

@@ -10,7 +10,7 @@ from ...fairness import FIGURES
 from ..charts import tuning as pareto
 from ..table import Cell, Line, Table
 from ..tables import METRIC_COLUMNS, directed, title
-from ..tuning import not_tuned, rounds_of, ties, values_of
+from ..tuning import judged_on, not_tuned, rounds_of, ties, values_of
 from .contents import Page
 from .glance import Described, Glance, level_cell, line_of
 from .verdict import Verdict
@@ -30,7 +30,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
     left = not_tuned(tuned)
     count = len(tuned.candidates)
     metric = title(tuned.search.metric)
-    facts = [f"{count} candidates, chosen by {metric} on {_judged_on(tuned)}."]
+    facts = [f"{count} candidates, chosen by {metric} on {judged_on(tuned)}."]
     facts += ties(tuned)
     if left is not None:
         facts.append(left)
@@ -91,7 +91,7 @@ def _glance(tuned: Tuned) -> Glance:
             {"value": number, "text": str(number)},
         ]
         lines.append(line_of(label, cells))
-    subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, {rounds_of(tuned)}"
+    subtitle = f"{metric.title.capitalize()} on {judged_on(tuned)}, {rounds_of(tuned)}"
     return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
 
 
