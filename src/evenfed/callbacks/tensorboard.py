@@ -38,8 +38,7 @@ class TensorBoard(Callback):
             if run.round == 0:
                 lines = ["| option | value |", "|---|---|"]
                 for name, value in configuration(run).items():
-                    shown = name_in_markdown(str(value)).replace("|", "\\|")
-                    lines.append(f"| {name} | {shown} |")
+                    lines.append(f"| {name} | {_cell(value)} |")
                 table = "\n".join(lines)
                 writer.add_text("configuration", table, 0)
 
@@ -78,7 +77,6 @@ def _logs(first: Path) -> Iterator[Path]:
 
 
 def _free(first: Path) -> Path:
-    """The first place without a log."""
     return next(place for place in _logs(first) if not place.exists())
 
 
@@ -86,3 +84,9 @@ def _newest(first: Path) -> Path:
     """The last place with a log: a resumed run continues there."""
     existing = list(itertools.takewhile(Path.exists, _logs(first)))
     return existing[-1] if existing else first
+
+
+def _cell(value: Any) -> str:
+    """As Markdown shows it in a table."""
+    shown = name_in_markdown(str(value))
+    return shown.replace("|", "\\|")

@@ -34,8 +34,8 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
     for entry, current in pairs:
         deployed = _cells(entry, keys, late)
         each_round = _cells(current, keys, late)
-        lines.append(Line(entry.label, deployed, DEPLOYED, entry.is_control))
-        lines.append(Line(entry.label, each_round, CURRENT, entry.is_control))
+        lines.append(Line.of(entry, deployed, DEPLOYED))
+        lines.append(Line.of(entry, each_round, CURRENT))
     notes = (
         accuracy_note(findings),
         "Average: the mean of the models so far; it is deployed, and all other tables judge it.",

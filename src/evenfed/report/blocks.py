@@ -159,7 +159,6 @@ def table(block: Block, reports: Reports) -> Table | None:
 
 
 def _kept(block: Block, reports: Reports) -> CachedReport:
-    """What holds the block's table."""
     if block.is_of_a_choice:
         return _choice(block)
     beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
@@ -218,13 +217,11 @@ def _shortened(table: Table, block: Block) -> Table:
 
 
 def _label(line: Line) -> str:
-    """Of the entry, without what it is compared with."""
     label, _, _ = line.entry.partition(" minus ")
     return label
 
 
 def _with_columns(table: Table, block: Block) -> Table:
-    """The columns that the block names, of the entries and the noise floor."""
     keys = [column.key for column in table.columns]
     _check_known(f"column of {block.name}", block.columns, keys)
     positions = list(map(keys.index, block.columns))

@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..comparison.storage.pack import PACKED
 from ..core.files import replace_text
@@ -70,7 +69,14 @@ def load(target: Path, name: str = NAME) -> CachedReport | None:
         return None
     try:
         content = json.loads(path.read_text())
-        tables = [_table(description) for description in content["tables"]]
+        tables = []
+        for description in content["tables"]:
+            lines = []
+            for line in description["lines"]:
+                cells = [Cell(**cell) for cell in line["cells"]]
+                lines.append(Line(**{**line, "cells": cells}))
+            columns = [Column(**column) for column in description["columns"]]
+            tables.append(Table(**{**description, "columns": columns, "lines": lines}))
         return CachedReport(content["facts"], tables, content["sources"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -85,12 +91,3 @@ def _sources(folders: Sequence[Path]) -> list[Source]:
             digest = hashlib.sha256(packed.read_bytes()).hexdigest()
         sources.append({"folder": folder.resolve().name, "sha256": digest})
     return sources
-
-
-def _table(description: Mapping[str, Any]) -> Table:
-    lines = []
-    for line in description["lines"]:
-        cells = [Cell(**cell) for cell in line["cells"]]
-        lines.append(Line(**{**line, "cells": cells}))
-    columns = [Column(**column) for column in description["columns"]]
-    return Table(**{**description, "columns": columns, "lines": lines})

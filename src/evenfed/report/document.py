@@ -241,7 +241,6 @@ def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
 
 
 def _made(runs: Sequence[RunProvenance]) -> str:
-    """Every version and commit the runs were made with, and the days."""
     commits_of: dict[str, dict[str, None]] = {}  # by version, in order
     days = []
     for run in runs:

@@ -23,7 +23,7 @@ def tables(findings: Findings) -> list[Table]:
         for option in options:
             settings[option] = entry.config["train"].get(option)
         cell = Cell(verdict=assignments(without_none(settings), _written))
-        line = Line(entry.label, [cell], control=entry.is_control)
+        line = Line.of(entry, [cell])
         lines.append(line)
     table = Table(
         name="settings",

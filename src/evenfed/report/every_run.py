@@ -53,7 +53,7 @@ def runs(findings: Findings) -> Table:
             cells = _run_cells(run)[: len(columns)]
             if findings.is_of_one_round:
                 cells = metric_cells(row("", [run], None), late=False)
-            lines.append(Line(entry.label, cells, f"seed {seed}", entry.is_control))
+            lines.append(Line.of(entry, cells, f"seed {seed}"))
     return Table(
         name="runs",
         title="Every run",

@@ -95,7 +95,8 @@ def render(federation: Federation) -> RenderableType:
         row: list[RenderableType] = [Text(printable(name))]
         if counts is not None:
             row.append(_heat(shades[i]))
-            row.append("-" if np.isnan(skew[i]) else f"{skew[i]:.2f}")
+            is_known = not np.isnan(skew[i])
+            row.append(f"{skew[i]:.2f}" if is_known else "-")
         train = federation.train_sizes[i]
         test = federation.judged_sizes[i]
         share = sizes[i] / largest

@@ -36,7 +36,7 @@ def _unseen(findings: Findings) -> Table:
         for name in FIGURES:
             values = [figures[name] for figures in known]
             cells.append(Cell.over_seeds(values, unit))
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     record = findings.baseline.histories[0].held_out
     assert record is not None and record.unseen_losses is not None
     clients = len(record.unseen_losses)
@@ -65,7 +65,7 @@ def _test(findings: Findings) -> Table:
             values = [run.test.get(column.key, np.nan) for run in entry.histories]
             cell = Cell.over_seeds(values, 1.0 if is_loss else metric.unit)
             cells.append(replace(cell, digits=3) if is_loss else cell)
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     table = Table(
         name="global-test",
         title="Global test set, last round",

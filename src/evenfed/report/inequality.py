@@ -44,7 +44,7 @@ def inequality(findings: Findings, late: bool) -> Table:
         cells = _cells(entry, late)
         if has_sizes:
             cells.append(_weighted_mean(findings, entry, late))
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     unit = f"{measured_on(findings)} over clients, {spread_of(findings)}."
     by_size = "Mean by size: clients weighted by their test examples." if has_sizes else ""
     table = Table(
@@ -121,7 +121,7 @@ def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
     means = []
     for group, places in members.items():
         cells = _of_group(entry, late, places)
-        lines.append(Line(entry.label, cells, group, entry.is_control))
+        lines.append(Line.of(entry, cells, group))
         _, mean, _, _ = cells
         if mean.value is not None:
             means.append(mean.value)
@@ -129,12 +129,11 @@ def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
     if means:
         apart = Cell(max(means) - min(means))
     cells = [Cell(), apart, Cell(), Cell()]
-    lines.append(Line(entry.label, cells, "best minus worst group", entry.is_control))
+    lines.append(Line.of(entry, cells, "best minus worst group"))
     return lines
 
 
 def _of_group(entry: Entry, late: bool, places: Sequence[int]) -> list[Cell]:
-    """Number of clients, mean, worst 10 % and spread."""
     clients = 0
     evaluations = []
     for seed in entry.runs:

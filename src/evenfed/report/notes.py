@@ -189,7 +189,6 @@ def _percent(share: float) -> int:
 
 
 def _range(percents: Sequence[int]) -> str:
-    """From the least to the most."""
     least = min(percents)
     most = max(percents)
     return str(least) if least == most else f"{least} to {most}"

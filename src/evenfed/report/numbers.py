@@ -1,22 +1,15 @@
 """Numbers in the sentences of a page, taken from results.
 
-A TOML file gives each number a name, and says where it stands in the words of a block that shows a single cell:
+A TOML file gives each number a name, and the words of a block that shows one cell; folders are relative to that file:
 
     gain = "study entries=vred parts=worst10 columns=difference same-average-late"
 
-Folders are relative to that file. A page names the file once, and quotes numbers in its sentences:
+A page names the file once, and quotes numbers in its sentences. After a colon, it says how: docs/report.md.
 
     <!-- evenfed numbers numbers.toml -->
     The worst 10 % gain <!--gain-->2.8<!--/--> points <!--gain:interval-->[+1.4, +4.3]<!--/-->.
 
-After a colon stands how the number is written:
-
-* nothing: its amount with one digit, without a sign;
-* `+`: with its sign;
-* `interval`: the 95 % interval;
-* a digit after these, or alone, as in `+2` and `0`: so many digits.
-
-A cell that holds words is quoted as it is. No line may begin with a quote: Markdown would end the paragraph there.
+No line may begin with a quote: Markdown would end the paragraph there.
 """
 
 import re

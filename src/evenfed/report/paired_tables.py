@@ -87,7 +87,6 @@ def _rivals(kind: str, findings: Findings) -> Mapping[str, str]:
 
 
 def _fedavg_by_deployment(findings: Findings) -> dict[tuple[float, float | None], str]:
-    """FedAvg's entries by learning rate and average."""
     labels: dict[tuple[float, float | None], str] = {}
     for entry in findings.entries:
         if entry.method == BASELINE:
@@ -182,18 +181,20 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
 
 def _notes(differences: Differences, gaps_are_equal: bool) -> Sequence[str]:
     """What the numbers of these tables are; `gaps_are_equal`: all observations of some difference are the same."""
+    unjudged = ""  # why no line has an interval, where none has
+    if not differences.are_over_federations and differences.fewest_seeds <= 1:
+        unjudged = EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
     return definitions(
         f"{_unit(differences)}, paired by seed.",
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         LASTING_NOTE if differences.late else "",
-        _unjudged_note(differences),
+        unjudged,
         EQUAL_DIFFERENCES if gaps_are_equal else "",
     )
 
 
 def _interval_note(differences: Differences) -> str:
-    """What the intervals are over."""
     if differences.are_over_federations:
         note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
         if differences.are_also_on_these:
@@ -203,13 +204,6 @@ def _interval_note(differences: Differences) -> str:
     if differences.federations > 1:
         premise = "the federations are taken as given"
     return f"Student's 95 % interval over seeds; {premise}."
-
-
-def _unjudged_note(differences: Differences) -> str:
-    """Why no line has an interval, where none has."""
-    if differences.are_over_federations or differences.fewest_seeds > 1:
-        return ""
-    return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
 
 
 def _unit(differences: Differences) -> str:

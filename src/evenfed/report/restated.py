@@ -45,7 +45,7 @@ def beside_measured(findings: Findings, late: bool) -> list[Table]:
                 classes = Cell(100 * row.fit.classes, digits=0)
                 noise = Cell(100 * row.fit.noise, digits=0)
             cells += [classes, noise]
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     columns = list(_COLUMNS)
     fit = f"The fit is that of the last {findings.last_rounds} rounds."
     if late:
@@ -106,7 +106,6 @@ def unpadded_differences(findings: Findings, late: bool) -> list[Table]:
 
 
 def _restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
-    """The same tables under names of their own."""
     renamed = []
     for table in tables:
         if table is not None:

@@ -81,7 +81,7 @@ def _at_a_glance(differences: Differences, expected: Differences | None) -> Tabl
         cells += [_gap(differences, label, "mean"), _gap(differences, label, "worst10")]
         if expected is not None:
             cells += [_gap(expected, label, "mean"), _gap(expected, label, "worst10")]
-        lines.append(Line(label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     table = Table(
         name=name_of("glance", late),
         title=f"{differences.federations} federations, {when(first, late)}",
@@ -94,7 +94,6 @@ def _at_a_glance(differences: Differences, expected: Differences | None) -> Tabl
 
 
 def _over_federations(comparisons: Sequence[Findings], label: str, metric: str, late: bool) -> Cell:
-    """The mean of a figure over federations and seeds."""
     means = []
     for findings in comparisons:
         figures = figures_at(findings.rows[label], late)
@@ -135,12 +134,11 @@ def _beside(
         papers = numbers
     lines = []
     for entry in first.everyone:
-        control = entry.is_control
         for name, findings in zip(names, differences.comparisons, strict=True):
             row = findings.rows[entry.label]
             cells = metric_cells(row, late)
-            lines.append(Line(entry.label, cells, name, control))
-        if entry.method in papers and not control:
+            lines.append(Line.of(entry, cells, name))
+        if entry.method in papers and not entry.is_control:
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
     notes = definitions(
@@ -159,7 +157,6 @@ def _beside(
 
 
 def _within(differences: Differences, names: Sequence[str]) -> Table:
-    """Each entry against FedAvg in the same set-up."""
     findings = differences.findings
     metrics = judged_by(differences.late)
     lines = []
@@ -170,7 +167,7 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
             for cells, gap in zip(by_comparison, gaps, strict=True):
                 cells.append(Cell.of(gap))
         for name, cells in zip(names, by_comparison, strict=True):
-            line = Line(entry.label, cells, name, entry.is_control)
+            line = Line.of(entry, cells, name)
             lines.append(line)
     note = "Points, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
     return Table(
@@ -251,11 +248,10 @@ def _spreads(entry: Entry, what: str, values: Array) -> list[Line]:
         means.append(Cell(float(mean), signed=is_gap))
         between_federations.append(Cell(between))
         between_seeds.append(Cell(within))
-    control = entry.is_control
     return [
-        Line(entry.label, means, what, control),
-        Line(entry.label, between_federations, f"{what}: federations", control),
-        Line(entry.label, between_seeds, f"{what}: seeds", control),
+        Line.of(entry, means, what),
+        Line.of(entry, between_federations, f"{what}: federations"),
+        Line.of(entry, between_seeds, f"{what}: seeds"),
     ]
 
 
@@ -284,7 +280,7 @@ def _training(comparisons: Sequence[Findings]) -> Table:
         moved, _ = mean_and_spread([row.moved for row in rows])
         oscillation, _ = mean_and_spread([row.oscillation for row in rows])
         cells = [Cell(loss, digits=_LOSS_DIGITS), share(moved), correlation(oscillation)]
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     notes = (
         f"Training loss: the clients' mean, {when(first, late=True)}.",
         MOVED_NOTE,

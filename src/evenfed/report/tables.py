@@ -311,7 +311,7 @@ def suppression_table(
     for entry in findings.everyone[1:]:
         row = rows[entry.label]
         cells = suppression_cells(row, late)
-        line = Line(entry.label, cells, control=entry.is_control)
+        line = Line.of(entry, cells)
         lines.append(line)
     table = Table(
         name=name_of("suppression", late),

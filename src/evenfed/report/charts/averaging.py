@@ -103,7 +103,6 @@ def _columns(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[
 
 
 def _has_all(findings: Findings, entries: Sequence[Entry]) -> bool:
-    """Whether all that the chart shows is among the findings."""
     rivals = averaged_rivals(findings)
     return all(entry.label in rivals for entry in entries)
 
@@ -287,7 +286,6 @@ def _marks(x: Spec, y: Spec, colour: Spec, shape: Spec) -> Spec:
 
 
 def _side_by_side(axis: Axis) -> list[Spec]:
-    """Before and after of one federation in one row."""
     return [
         {"pivot": "stage", "value": "points", "groupby": ["federation"]},
         where("isValid(datum.before) && isValid(datum.after)"),

@@ -108,7 +108,6 @@ def _dial_names(methods: Sequence[Grid], position: int) -> str:
 
 
 def _values(methods: Sequence[Grid], dial: int) -> list[Any]:
-    """Of one dial, over all methods."""
     values: set[Any] = set()
     for grid in methods:
         values.update(grid.values(dial))

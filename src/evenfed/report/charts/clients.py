@@ -135,17 +135,12 @@ class _Cast:
             yield from _quantiles(own[known], baselines[known])
             return
         for client in known.tolist():
-            name = self.people.names[client]
-            figures = _figures(own[client], baselines[client])
-            yield {"client": name, **figures}
-
-
-def _figures(own: float, baselines: float) -> Row:
-    return {
-        "value": rounded(float(own)),
-        "baseline": rounded(float(baselines)),
-        "change": rounded(float(own - baselines)),
-    }
+            yield {
+                "client": self.people.names[client],
+                "value": rounded(float(own[client])),
+                "baseline": rounded(float(baselines[client])),
+                "change": rounded(float(own[client] - baselines[client])),
+            }
 
 
 def _quantiles(own: Vector, baselines: Vector) -> Iterator[Row]:
@@ -260,7 +255,10 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.25, "clip": True},
         "encoding": {"x": x, "y": quantity("least", **y_options), "y2": {"field": "most"}, "color": colour},
     }
-    about = _about(findings, cast)
+    tooltip = _tooltip(findings, cast)
+    size: Spec = {"value": 30}
+    if not cast.are_quantiles and cast.people.has_sizes:  # by the number of a client's examples
+        size = quantity("size", scale={"range": [14, 90]}, legend=None)
     dots = {
         "mark": {"type": "point", "filled": True},
         "encoding": {
@@ -268,11 +266,11 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
             "y": y,
             "color": colour,
             "opacity": {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 0.8}, "value": 0.15},
-            "size": _size(cast),
-            "tooltip": about,
+            "size": size,
+            "tooltip": tooltip,
         },
     }
-    layers = [zero_line("y"), spread, dots, picked_dot(x, y, about, size=150), *_beyond()]
+    layers = [zero_line("y"), spread, dots, picked_dot(x, y, tooltip, size=150), *_beyond()]
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),
@@ -284,8 +282,7 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     return panels(cast.labels, layers, transform)
 
 
-def _about(findings: Findings, cast: _Cast) -> list[Spec]:
-    """A client's tooltip."""
+def _tooltip(findings: Findings, cast: _Cast) -> list[Spec]:
     digits = findings.metric.digits + 1
     lines = [
         shown("client", "client"),
@@ -301,18 +298,6 @@ def _about(findings: Findings, cast: _Cast) -> list[Spec]:
         lines.append(shown("judged", "judged on", 0))
     lines.append(shown("labels", "labels"))
     return lines
-
-
-def _size(cast: _Cast) -> Spec:
-    """By the number of a client's examples, where it is known."""
-    if cast.are_quantiles or not cast.people.has_sizes:
-        return {"value": 30}
-    return {
-        "field": "size",
-        "type": "quantitative",
-        "scale": {"range": [14, 90]},
-        "legend": None,
-    }
 
 
 def _beyond() -> list[Spec]:

@@ -50,7 +50,6 @@ def chart(findings: Findings) -> Chart | None:
 
 
 def _rows(entry: Entry, client: int, name: str, joined: int) -> Iterator[Row]:
-    """The client's bars with each seed."""
     for seed, run in entry.runs.items():
         marks = _marks(run, client, joined)
         for first, last in _spans(marks):

@@ -21,8 +21,6 @@ _BETTER = (80.0, 28.0)  # pixels that the word "better" with its arrow needs
 
 @dataclass(frozen=True)
 class _Figures:
-    """The figures of one algorithm over its seeds."""
-
     label: str
     mean: Extent  # its centre is the mean over seeds
     worst10: Extent

@@ -41,7 +41,8 @@ def of_report(report: Report) -> list[Chart]:
     """Differences; what averaging does, where entries deploy an average; of one comparison, the paper's bars."""
     first = report.findings[0]
     if len(report.findings) == 1 and is_of_one_run(first):
-        return _drawn((clients.sorted_curves(first), over_rounds.chart([first]), weights.chart(first)))
+        of_run = (clients.sorted_curves(first), over_rounds.chart([first]), weights.chart(first))
+        return _drawn(of_run)
     charts: list[Chart | None] = []
     if report.pooled:
         charts.append(differences.chart(report.pooled))
@@ -59,7 +60,6 @@ def of_report(report: Report) -> list[Chart]:
 
 
 def _turns(comparisons: Sequence[Findings]) -> Chart | None:
-    """Of the first federation."""
     first = comparisons[0]
     chart = turns.chart(first)
     if chart is None or len(comparisons) == 1:

@@ -133,7 +133,6 @@ def _turns(run: History, people: ChartClients, group_of: Groups | None) -> _Turn
 
 
 def _parts(worst: Sequence[int], group_of: Groups) -> dict[str, float]:
-    """The part of each group that is among the worst."""
     sizes = np.bincount(group_of, minlength=_GROUPS)
     numbers = np.bincount(group_of[list(worst)], minlength=_GROUPS)
     parts = {}
@@ -202,14 +201,11 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
         },
     }
     labels = [entry.label for entry in entries]
-    layers = [cells] if are_groups else [cells, *_numbers(height)]
+    layers: list[Spec] = [cells]
+    if not are_groups:  # how many clients take turns, in the corner where the fewest are
+        number = [
+            aggregated(["algorithm"], number=("distinct", "client")),
+            calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
+        ]
+        layers += noted_at_right(number, y=height - 8)
     return panels(labels, layers, transform, height)
-
-
-def _numbers(height: int) -> list[Spec]:
-    """How many clients take turns, in the corner where the fewest are."""
-    transform = [
-        aggregated(["algorithm"], number=("distinct", "client")),
-        calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
-    ]
-    return noted_at_right(transform, y=height - 8)

@@ -4,15 +4,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.findings import Findings
 from ...comparison.federations import folders_inside
 from ...comparison.storage.live_reader import LiveFolder, NewestComparison
 from ...core.errors import InputError
 from ..charts import report as charts
-from ..charts.chart import Chart
 from ..document import Report
 from ..page.contents import Page, of_report
 from ..page.verdict import Verdict
@@ -66,7 +65,8 @@ class PageVersions:
             followed = list(self._followed.values())
             page = page_of(self.folder, followed, self._newest.others)
             key = f"{self._began}-{self._number}"
-            self._edition = _edition(page, key)
+            text = cache(partial(html, page, live=DATA, edition=key))  # made when first asked for
+            self._edition = PageVersion(key, text, data(page, edition=key))
         seconds = time.thread_time() - began
         rest = max(self.pause, self.idle * seconds)
         self._next_look = time.monotonic() + rest
@@ -84,14 +84,6 @@ class PageVersions:
         for each in followed.values():
             is_new |= each.look()
         return is_new
-
-
-def _edition(page: Page, key: str) -> PageVersion:
-    @cache
-    def text() -> str:
-        return html(page, live=DATA, edition=key)
-
-    return PageVersion(key, text, data(page, edition=key))
 
 
 def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Page:
@@ -184,7 +176,7 @@ def _with_curves(page: Page, followed: Sequence[LiveFolder]) -> Page:
 
 def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
     """The charts over rounds of these runs in place of those with the same names, or after all others."""
-    by_name: dict[str, Chart] = {chart.name: chart for chart in page.charts}
+    by_name = {chart.name: chart for chart in page.charts}
     for chart in charts.of(findings):
         is_over_rounds = any("round" in row for row in chart.rows)
         if not is_over_rounds:
@@ -196,7 +188,7 @@ def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
                 title=f"{federation}, so far: {chart.title}",
             )
         by_name[chart.name] = chart
-    entries: list[Entry] = list(page.entries)
+    entries = list(page.entries)
     known = {entry.label for entry in entries}
     for entry in findings.everyone:
         if entry.label not in known:

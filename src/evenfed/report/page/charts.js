@@ -24,7 +24,7 @@ function showCharts(content, columns) {
   for (const [place, definition] of content.charts.entries()) {
     fillChart(drawnCharts[place], definition, rowsOf(columns[place]));
   }
-  return settle(content.themes);
+  return settle();
 }
 
 function fillChart(chart, definition, rows) {
@@ -37,14 +37,14 @@ function fillChart(chart, definition, rows) {
 // Charts that are due are drawn one by one, those in view first; the page answers in between.
 let isSettling = false;
 
-async function settle(themes) {
+async function settle() {
   document.body.dataset.ready = "false";
   if (isSettling) return;
   isSettling = true;
   for (let chart = nextDue(); chart; chart = nextDue()) {
     const due = chart.due;
     chart.due = null;
-    if (due === "all") await drawChart(chart, themes);
+    if (due === "all") await drawChart(chart);
     else await refreshChart(chart);
     await new Promise((resolve) => setTimeout(resolve));
   }
@@ -114,8 +114,8 @@ function rowsShown(chart) {
   return chart.rows.filter(isShown);
 }
 
-async function drawChart(chart, themes) {
-  const theme = themes[themeName()];
+async function drawChart(chart) {
+  const theme = content.themes[themeName()];
   const width = chart.place.closest(".wide").clientWidth;
   const { spec: wide, narrow } = chart.definition;
   const spec = fitted(onGround(narrow && width < NARROW ? narrow : wide), width);
@@ -193,7 +193,7 @@ function stacked(spec) {
 function pickFrom(item) {
   const client = item?.datum?.client ?? item?.datum?.datum?.client;
   if (client === undefined || client === null) return;
-  pickClient(client === shown.picked ? null : client, refreshCharts);
+  pickClient(client === shown.picked ? null : client);
 }
 
 function refreshCharts() {
@@ -204,7 +204,7 @@ function refreshCharts() {
 // All charts anew ("all"), or with the rows that are switched on ("rows").
 function redrawCharts(what) {
   for (const chart of drawnCharts) chart.due = chart.due === "all" ? "all" : what;
-  return settle(content.themes);
+  return settle();
 }
 
 async function refreshChart(chart) {

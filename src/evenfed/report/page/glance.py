@@ -46,10 +46,15 @@ def of(basis: Basis, name: str = "") -> Glance:
     for entry in basis.lost:
         no_figures: list[Described] = [{} for _ in columns[2:]]
         lines.append(line_of(entry.label, [{"text": "broke down"}, *no_figures]))
+    what = measured_in(basis.findings)
+    if basis.is_expected:
+        what = f"Expected {what.lower()}"
+    if basis.is_unpadded:
+        what += " without padding positions"
     return Glance(
         columns,
         lines,
-        subtitle=_subtitle(basis),
+        subtitle=f"{what}, {when(basis.findings, late=True)}",
         notes=_notes(basis) if has_gaps else [],
         sign=basis.metric.sign,
         title=name,
@@ -110,16 +115,6 @@ def _gap(metric: Metric, difference: Difference, is_chance: bool) -> Described:
         high = signed(metric, difference.high)
         cell["range"] = f"{low} to {high}"
     return cell
-
-
-def _subtitle(basis: Basis) -> str:
-    findings = basis.findings
-    what = measured_in(findings)
-    if basis.is_expected:
-        what = f"Expected {what.lower()}"
-    if basis.is_unpadded:
-        what += " without padding positions"
-    return f"{what}, {when(findings, late=True)}"
 
 
 def _notes(basis: Basis) -> list[str]:

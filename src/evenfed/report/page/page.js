@@ -12,7 +12,7 @@ async function show(newContent, packedColumns) {
   showGuard(content);
   showTables(content);
   showProvenance(content);
-  showSwitches(content, refreshCharts);
+  showSwitches(content);
   restore();
   dimLines();
   await showCharts(content, columns);
@@ -46,7 +46,7 @@ function print(begins) {
   const wasDark = themeName() === "dark";
   isPrinting = begins;
   if (!content || wasDark === (themeName() === "dark")) return;
-  for (const chart of drawnCharts) drawChart(chart, content.themes);
+  for (const chart of drawnCharts) drawChart(chart);
 }
 
 async function start() {

@@ -47,7 +47,6 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
 
 
 def _command(folder: Path) -> str:
-    """What trains the chosen entries again."""
     return shlex.join(["evenfed", "compare", str(folder / "tuned.toml")])
 
 

@@ -62,7 +62,6 @@ def of(basis: Basis) -> Verdict:
 
 
 def _judged(basis: Basis) -> Verdict:
-    """What the differences show."""
     if not basis.rivals:
         return _all_lost(basis) if basis.lost else _alone(basis)
     winners = basis.winners
@@ -91,7 +90,6 @@ def _alone(basis: Basis) -> Verdict:
 
 
 def _all_lost(basis: Basis) -> Verdict:
-    """Every rival broke down."""
     labels = [entry.label for entry in basis.lost]
     return Verdict(
         f"{listed(labels)} broke down, so nothing can be compared with {basis.baseline_name}.",
@@ -245,7 +243,6 @@ def _worst_tenth(basis: Basis) -> str:
 
 
 def _reached(basis: Basis, label: str) -> str:
-    """The level of an entry's worst 10 %."""
     reached = level(basis.metric, basis.level(label, "worst10"))
     if basis.is_expected:
         reached += " (expected)"
@@ -321,7 +318,6 @@ def _notes(basis: Basis) -> list[str]:
 
 
 def _more(basis: Basis, gain: Difference) -> str:
-    """By how much a figure is better."""
     size = amount(basis.metric, gain.points)
     word = "more" if basis.metric.higher_is_better else "less"
     return f"{size} {word}"

@@ -46,7 +46,10 @@ def runtime() -> str | None:
         import vl_convert
     except ImportError:
         return None
-    kept = _user_cache() / f"vega-embed-{version(_PACKAGE)}.js"
+    # not the data's folder, which others may write to: what lies here becomes part of pages
+    named = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    cache_folder = Path(named) if named else Path.home() / ".cache"
+    kept = cache_folder / "evenfed" / "page" / f"vega-embed-{version(_PACKAGE)}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -59,13 +62,6 @@ def runtime() -> str | None:
     except OSError:
         pass  # a full disk, say: the next page takes as long as this one
     return bundle
-
-
-def _user_cache() -> Path:
-    """Not the data's folder, which others may write to: what lies here becomes part of pages."""
-    named = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    base = Path(named) if named else Path.home() / ".cache"
-    return base / "evenfed" / "page"
 
 
 def html(page: Page, live: str = "", edition: str = "") -> str:
