@@ -215,6 +215,10 @@ def _unit(differences: Differences) -> str:
     return f"Differences in {metric.name} ({better} zero is better)"
 
 
+def short_unit(differences: Differences) -> str:
+    return "Points" if differences.findings.metric.is_share else _unit(differences)
+
+
 def controls(differences: Differences) -> Table:
     """The noise floor as differences: what other batches, other seeds or another precision alone do."""
     findings = differences.findings
@@ -234,10 +238,10 @@ def controls(differences: Differences) -> Table:
         )
         lines.append(line)
     lines += _deviations(differences, metrics)
-    unit = "Points" if findings.metric.is_share else _unit(differences)
     note = (
-        f"{unit}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of their difference, "
-        "with other batches from the same initial model, and with other seeds (pooled from all FedAvg runs)."
+        f"{short_unit(differences)}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of "
+        "their difference, with other batches from the same initial model, and with other seeds (pooled from all "
+        "FedAvg runs)."
     )
     return Table(
         name=name_of("controls", differences.late),

@@ -14,7 +14,7 @@ from ..fairness import FIGURES
 from . import restated
 from .beside_paper import paper_line
 from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
-from .paired_tables import against_tables, controls
+from .paired_tables import against_tables, controls, short_unit
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (
@@ -51,7 +51,7 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
         return [*tables, _within(differences, names)]
     tables.insert(0, _at_a_glance(differences, restated.in_expected(comparisons, differences.late)))
     if len(differences.findings.seeds) > 1:
-        tables.append(_components(comparisons, differences.late))
+        tables.append(_components(differences))
     tables.append(_suppression(comparisons, differences.late))
     if differences.late:
         tables.append(_training(comparisons))
@@ -114,7 +114,8 @@ def _gap(differences: Differences, label: str, metric: str) -> Cell:
 
 def _glance_note(differences: Differences) -> str:
     metric = differences.findings.metric
-    note = f"{metric.title.capitalize()} over clients, mean over federations. Δ: minus FedAvg's, in points."
+    unit = ", in points" if metric.is_share else ""
+    note = f"{metric.title.capitalize()} over clients, mean over federations. Δ: minus FedAvg's{unit}."
     if differences.are_over_federations:
         return f"{note} Intervals: over the {differences.federations} federations, what to expect of another one."
     return f"{note} Intervals: over seeds, these federations taken as given."
@@ -169,23 +170,26 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
         for name, cells in zip(names, by_comparison, strict=True):
             line = Line.of(entry, cells, name)
             lines.append(line)
-    note = "Points, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
+    note = f"{short_unit(differences)}, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
     return Table(
         name=name_of("paired", differences.late),
         title=f"Paired difference from FedAvg in each setting, {when(findings, differences.late)}",
         columns=metric_columns(metrics),
         lines=lines,
         notes=(note,),
+        digits=findings.metric.digits,
     )
 
 
-def _components(comparisons: Sequence[Findings], late: bool) -> Table:
+def _components(differences: Differences) -> Table:
     """How far federations and seeds move a figure, and its difference from FedAvg: standard deviations."""
+    comparisons = differences.comparisons
+    late = differences.late
     first = comparisons[0]
     note = (
-        f"Points: the mean over {len(comparisons)} federations and their seeds, and standard deviations by analysis of "
-        "variance: what a new federation adds to a figure, and what a new seed on the same federation adds. With so "
-        "few of each they are rough; estimates below 0 count as 0."
+        f"{short_unit(differences)}: the mean over {len(comparisons)} federations and their seeds, and standard "
+        "deviations by analysis of variance: what a new federation adds to a figure, and what a new seed on the same "
+        "federation adds. With so few of each they are rough; estimates below 0 count as 0."
     )
     lines: list[Line] = []
     only_some_seeds = ""
