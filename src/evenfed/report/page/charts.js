@@ -54,12 +54,11 @@ async function settle() {
 
 function nextDue() {
   const due = drawnCharts.filter((chart) => chart.due);
-  return due.find((chart) => isInView(chart.place)) ?? due[0];
-}
-
-function isInView(element) {
-  const { top, bottom } = element.getBoundingClientRect();
-  return bottom > 0 && top < window.innerHeight;
+  const isInView = (chart) => {
+    const { top, bottom } = chart.place.getBoundingClientRect();
+    return bottom > 0 && top < window.innerHeight;
+  };
+  return due.find(isInView) ?? due[0];
 }
 
 function figureOf(definition) {
@@ -78,10 +77,8 @@ function toolsOf(chart) {
   const name = chart.definition.name;
   const tool = (text, action) =>
     make("button", { type: "button", "aria-label": `${text}: ${chart.definition.title}`, onclick: action }, text);
-  const table = make("details", { class: "data" }, make("summary", {}, "Data as a table"));
-  table.addEventListener("toggle", () => {
-    if (table.open) fillData(table, chart);
-  });
+  const fill = () => table.open && fillData(table, chart);
+  const table = make("details", { class: "data", ontoggle: fill }, make("summary", {}, "Data as a table"));
   const buttons = [
     tool("Save SVG", () => saveSvg(name, chart.view)),
     tool("Save PNG", () => savePng(name, chart.view)),
