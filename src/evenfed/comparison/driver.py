@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..callbacks import Callback, Progress
-from ..callbacks.notify import tell
+from ..callbacks.progress import after_round
 from ..core.server import Record
 from ..simulate.evaluation import evaluated
 from ..simulate.initial_models import InitialModels
@@ -213,7 +213,7 @@ class CallbackSink:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
         progress.stopped = training.stopped
-        errors = tell(self.callbacks, progress)
+        errors = after_round(self.callbacks, progress)
         training.state = progress.state
         training.stopped = progress.stopped
         if training.stopped is not None and self.engine is not None:
