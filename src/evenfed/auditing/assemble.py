@@ -235,18 +235,7 @@ def _only(entry: Entry, clients: _Mask) -> Entry:
     """The same with figures of these clients alone."""
     if np.array_equal(_known_clients(entry, np.any), clients):
         return entry
-    runs = {}
-    for seed, run in entry.runs.items():
-        records = [_record_of(record, clients) for record in run.records]
-        runs[seed] = replace(run, records=records)
-    return replace(entry, runs=runs)
-
-
-def _record_of(record: Record, clients: _Mask) -> Record:
-    def masked(figures: Vector | None) -> Vector | None:
-        return None if figures is None else np.where(clients, figures, np.nan)
-
-    return replace(record, accuracy=masked(record.accuracy), test_losses=masked(record.test_losses))
+    return entry.blanked(~clients)
 
 
 def _seeds(figures: Figures) -> _Seeds:

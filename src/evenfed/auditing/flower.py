@@ -19,11 +19,6 @@ _AVERAGES = (
 )
 
 
-def is_result(source: Any) -> bool:
-    """Whether an object is one of Flower's results."""
-    return any(hasattr(source, name) for name in (*_BY_ROUND, *_BY_METRIC))
-
-
 def sheet(name: str, source: Any) -> InputTable | None:
     """The table of clients in a result; None if it is something else."""
     is_flowers = False
