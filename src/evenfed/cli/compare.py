@@ -192,7 +192,7 @@ def _search(table: dict[str, Any], trials: int | None) -> "Search":
     """What a table `tune` with the command's options asks for; `--trials` is for a Bayesian search alone."""
     from ..comparison.tuning.search import Search
 
-    search = Search.of(table)
+    search = Search(**table)
     if trials is not None and search.method == "grid":
         raise InputError(
             f"--trials {trials}: a grid tries every combination; add --method bayes, or leave --trials out"

@@ -108,7 +108,9 @@ class Experiment:
         if selected_on is not None:
             check_choice("selected_on", selected_on, ("validation", "test"))
         data = _table(table, "data")
-        toml_keys.check_data(data)
+        toml_keys.check("data", data)
+        tune = _table(table, "tune")
+        toml_keys.check("tune", tune)
         shared = Settings.of(train)
         variants: list[Variant] = []
         for label, options in algorithms.items():
@@ -127,7 +129,7 @@ class Experiment:
             quick=_table(table, "quick"),
             selected_on=selected_on,
             track=chosen(table.get("track", {})),
-            tune=_tune(table),
+            tune=tune,
             modules=_modules(table),
             variants=tuple(with_baseline(variants)),
         )
@@ -167,7 +169,7 @@ class Experiment:
                 data[key] = value
             else:
                 experiment = experiment.with_value(place, value)
-        toml_keys.check_data(data)
+        toml_keys.check("data", data)
         changed_data = experiment.data.changed(_rooted(data, Path.cwd()))
         return dataclasses.replace(experiment, data=changed_data)
 
@@ -200,7 +202,7 @@ class Experiment:
             train = Settings.of(options)
             return dataclasses.replace(self, train=train)
         if part == "data":
-            toml_keys.check_data([key])
+            toml_keys.check("data", [key])
             data = self.data.changed({key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
@@ -353,12 +355,6 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
     if not is_valid or len(set(seeds)) < len(seeds):
         raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
     return tuple(seeds)
-
-
-def _tune(table: TomlTable) -> dict[str, Any]:
-    options = _table(table, "tune")
-    toml_keys.check_tune(options)
-    return options
 
 
 def _table(table: TomlTable, key: str) -> dict[str, Any]:

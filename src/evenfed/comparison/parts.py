@@ -10,7 +10,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,19 +125,16 @@ def _read(path: Path) -> list[Division]:
 def held(part: ComparisonPart) -> Iterator[None]:
     """One process at a time trains a part. A worker that was left behind is given time to save and end."""
     deadline = time.monotonic() + _PATIENCE
-    while True:
-        holding = locked(part.folder)
-        try:
-            holding.__enter__()
-            break
-        except InputError:
-            if time.monotonic() > deadline or not part.folder.is_dir():
-                raise
-            time.sleep(0.2)
-    try:
+    with ExitStack() as lock:
+        while True:
+            try:
+                lock.enter_context(locked(part.folder))
+                break
+            except InputError:
+                if time.monotonic() > deadline or not part.folder.is_dir():
+                    raise
+                time.sleep(0.2)
         yield
-    finally:
-        holding.__exit__(None, None, None)
 
 
 def places_in(root: Path, spread: SpreadOptions, runs: int) -> list[WorkerSlot]:

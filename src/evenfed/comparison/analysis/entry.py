@@ -15,8 +15,7 @@ from ...fairness import Vector
 from ...metrics import Metric
 from .configuration import Configuration
 from .expected import Fit
-from .history import History
-from .identical_runs import are_equal
+from .history import History, are_equal
 
 
 @dataclass(frozen=True)

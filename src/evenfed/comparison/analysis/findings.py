@@ -15,8 +15,7 @@ from ..storage.header import Header, RunProvenance
 from .configuration import Configuration
 from .entry import Entry
 from .entry_figures import EntryFigures, row
-from .history import History
-from .identical_runs import are_equal
+from .history import History, are_equal
 
 __all__ = ["BASELINE", "Entry", "Findings", "seeds_named"]
 

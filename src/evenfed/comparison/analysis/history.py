@@ -277,3 +277,30 @@ class History:
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
             f"{remedies}{average}"
         )
+
+
+def are_equal(runs: Sequence[History]) -> bool:
+    """Whether all the runs trained in the same way: nothing was drawn in them, whatever their seeds.
+
+    Then they are one observation.
+    """
+    first, *others = runs
+    for other in others:
+        if len(other.records) != len(first.records):
+            return False
+        if not all(map(_is_same_round, first.records, other.records)):
+            return False
+    return True
+
+
+def _is_same_round(record: Record, again: Record) -> bool:
+    """By the training losses, where they are known: rounding may turn an answer of a small test set."""
+    if len(record.known("losses")) or len(again.known("losses")):
+        return _are_close(record, again, "losses")
+    return _are_close(record, again, "accuracy") and _are_close(record, again, "test_losses")
+
+
+def _are_close(record: Record, again: Record, field: str) -> bool:
+    figures = record.known(field)
+    others = again.known(field)
+    return figures.shape == others.shape and np.allclose(figures, others, rtol=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 from ...metrics import Metric
 from .entry_figures import LASTING
 from .findings import Entry, Findings
-from .identical_runs import are_equal
+from .history import are_equal
 from .intervals import Array, student
 
 LabelAndSeed = tuple[str, int]  # of a run

@@ -5,8 +5,8 @@ lists lie in a file of columns, and the line holds their places.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ...core.sparse import MANY, SparseNumbers, StoredNumbers, per_client
 from ...fairness import Vector
 from .columns_file import ColumnInFile, ColumnsFile
 
-Numbers = Sequence[float | None]
+T = TypeVar("T")
 INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
@@ -57,7 +57,7 @@ def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Re
         value = data.get(field)
         if isinstance(value, Mapping):
             return _kept(value, columns)
-        return _array_or_none(value)
+        return _optional(_array, value)
 
     return Record(
         index=int(data["index"]),
@@ -67,7 +67,7 @@ def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Re
         negative_weights=int(data["negative_weights"]),
         dropped=_clients(data["dropped"]),
         skipped=bool(data["skipped"]),
-        reason=_text_or_none(data.get("reason")),
+        reason=_optional(str, data.get("reason")),
         caused_by=_clients(data.get("caused_by", ())),
         refused=tuple(map(str, data.get("refused", ()))),
         clipped=_clips(data.get("clipped", ())),
@@ -76,14 +76,14 @@ def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Re
         test_losses=of_clients("test_losses"),
         current=of_clients("current"),
         current_losses=of_clients("current_losses"),
-        unseen=_array_or_none(data.get("unseen")),
-        unseen_losses=_array_or_none(data.get("unseen_losses")),
-        global_accuracy=_number_or_none(data.get("global_accuracy")),
-        global_loss=_number_or_none(data.get("global_loss")),
-        recalls=_array_or_none(data.get("recalls")),
+        unseen=_optional(_array, data.get("unseen")),
+        unseen_losses=_optional(_array, data.get("unseen_losses")),
+        global_accuracy=_optional(float, data.get("global_accuracy")),
+        global_loss=_optional(float, data.get("global_loss")),
+        recalls=_optional(_array, data.get("recalls")),
         unpadded=of_clients("unpadded"),
-        scores=_numbers_or_none(data.get("scores")),
-        central=_numbers_or_none(data.get("central")),
+        scores=_optional(_numbers, data.get("scores")),
+        central=_optional(_numbers, data.get("central")),
     )
 
 
@@ -169,27 +169,17 @@ def _clients(ids: Sequence[Any]) -> tuple[int, ...]:
     return tuple(map(int, ids))
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number_or_none(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _optional(read: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else read(value)
 
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _numbers_or_none(values: Mapping[str, float | None] | None) -> dict[str, float] | None:
-    if values is None:
-        return None
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: _number(value) for name, value in values.items()}
 
 
-def _array(values: Numbers) -> Vector:
+def _array(values: Sequence[float | None]) -> Vector:
     return np.array(values, dtype=np.float64)  # turns None into NaN
-
-
-def _array_or_none(values: Numbers | None) -> Vector | None:
-    return None if values is None else _array(values)

@@ -82,7 +82,11 @@ class RoundsFile:
 
     def written(self, records: Iterable[Record]) -> list[str]:
         """A line for each record; long columns are on disk when this returns, the lines not yet."""
-        return lines_of(records, self.columns)
+        lines = []
+        for record in records:
+            text = json.dumps(record_json.to_json(record, self.columns))
+            lines.append(text + "\n")
+        return lines
 
     def all(self, rounds: int | None, digest: str | None) -> list[str]:
         """The lines of a run that has ended; `rounds`: how many there must be, if that is known."""
@@ -116,15 +120,6 @@ class RoundsFile:
         if index != line:
             shown = "cannot be read" if index is None else f"is of round {index + 1}"
             raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
-
-
-def lines_of(records: Iterable[Record], columns: ColumnsFile | None = None) -> list[str]:
-    """A line for each record; `columns` takes what is long."""
-    lines = []
-    for record in records:
-        text = json.dumps(record_json.to_json(record, columns))
-        lines.append(text + "\n")
-    return lines
 
 
 def _places(text: str) -> list[Place]:

@@ -36,15 +36,6 @@ class Search:
     judged_by: Metric = ACCURACY  # what clients are judged by, which the metric is of
     grid: Grid = field(default_factory=dict)  # values to try by name, beside or instead of those declared
 
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> "Search":
-        """From a table [tune] of an experiment."""
-        allowed = [option.name for option in fields(cls) if option.name != "judged_by"]
-        for name in table:
-            if name not in allowed:
-                raise unknown("key of tune", name, allowed)
-        return cls(**table)
-
     def __post_init__(self) -> None:
         check_choice("method", self.method, ("grid", "bayes"))
         check_choice("select-on", self.select_on, ("validation", "test"))
