@@ -80,7 +80,10 @@ def complete_by_workers(
     with ExitStack() as locks:
         left_to_do: dict[Path, tuple[Experiment, list[Run]]] = {}  # by folder
         for experiment in experiments:
-            _refuse_flower(experiment)
+            if experiment.train.engine == "flower":
+                raise InputError(
+                    "engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'"
+                )
             root = (out / experiment.name).resolve()
             locks.enter_context(locked(root))
             waiting = _waiting(experiment, root)
@@ -104,11 +107,6 @@ def complete_by_workers(
             return functools.partial(_train_part, experiment, part)
 
         train_parts(parts, places, errand_of, shares)
-
-
-def _refuse_flower(experiment: Experiment) -> None:
-    if experiment.train.engine == "flower":
-        raise InputError("engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'")
 
 
 def _train_part(experiment: Experiment, part: ComparisonPart) -> None:

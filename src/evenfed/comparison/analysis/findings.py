@@ -77,13 +77,12 @@ class Findings:
     def paired_floor(self) -> Entry | None:
         """The same; None if it only repeats FedAvg, as where every client is one batch: that is no chance."""
         again = self.other_batches
-        if again is None or self._is_baseline_again(again):
+        if again is None:
+            return None
+        of_baseline = self.baseline.runs
+        if all(are_equal([of_baseline[seed], run]) for seed, run in again.runs.items()):
             return None
         return again
-
-    def _is_baseline_again(self, entry: Entry) -> bool:
-        of_baseline = self.baseline.runs
-        return all(are_equal([of_baseline[seed], run]) for seed, run in entry.runs.items())
 
     @cached_property
     def floor_of_seeds(self) -> Entry | None:

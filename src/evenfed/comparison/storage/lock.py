@@ -32,7 +32,9 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
         stack.callback(os.close, file)
         os.ftruncate(file, 0)  # of a process that died
         if not shared:
-            os.pwrite(file, _about_this_process().encode(), 0)
+            began = datetime.now().strftime("%Y-%m-%d %H:%M")
+            holder = f"process {os.getpid()} on {socket.gethostname()}, since {began}"
+            os.pwrite(file, holder.encode(), 0)
         try:
             yield
         except BaseException:
@@ -70,11 +72,6 @@ def hold_run(folder: Path, within: Path | None = None) -> ExitStack:
             locks.enter_context(locked(within, shared=True))
         locks.enter_context(locked(folder))
         return locks.pop_all()
-
-
-def _about_this_process() -> str:
-    began = datetime.now().strftime("%Y-%m-%d %H:%M")
-    return f"process {os.getpid()} on {socket.gethostname()}, since {began}"
 
 
 def _holder(folder: Path) -> str:

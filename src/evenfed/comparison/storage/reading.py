@@ -239,22 +239,20 @@ class _Reader:
             if shared is not None:
                 others.append(shared)
         others.sort(key=_place)
-        paired = []
+        controls = []
+        repeated: list[tuple[Entry, ...]] = [(baseline,)]
         if other_batches is not None:
             shared = self._with_shared_seeds(other_batches, baseline)
             if shared is not None:
-                repetition = replace(shared, repeats=baseline.label)
-                paired.append(repetition)
-        unpaired = []
+                controls.append(replace(shared, repeats=baseline.label))
         if other_seeds is not None:
             repetition = self._with_as_many_seeds(other_seeds, baseline)
-            unpaired.append(repetition)
+            controls.append(repetition)
+            repeated = [(baseline, repetition)]
         configs = {entry.label: entry.config for entry in (baseline, *others)}
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
-        controls = [*paired, *unpaired]
         averaged = unaveraged(configs)  # other models of the same training: no repetition of their own
-        repeated = [(baseline, *unpaired)]
         for entry in others:
             if entry.label in twins:
                 twin = twins[entry.label]

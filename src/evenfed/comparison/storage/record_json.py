@@ -6,7 +6,7 @@ lists lie in a file of columns, and the line holds their places.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from ...core.sparse import MANY, SparseNumbers, StoredNumbers, per_client
 from ...fairness import Vector
 from .columns_file import ColumnInFile, ColumnsFile
 
-T = TypeVar("T")
 INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
@@ -53,37 +52,26 @@ def to_json(record: Record, columns: ColumnsFile | None = None) -> dict[str, Any
 def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Record:
     """The record that `to_json` wrote, of this version or an older one."""
 
-    def of_clients(field: str) -> Any:
+    optional: dict[str, Any] = {}
+    for field in PER_CLIENT:
         value = data.get(field)
         if isinstance(value, Mapping):
-            return _kept(value, columns)
-        return _optional(_array, value)
-
+            optional[field] = _kept(value, columns)
+        else:
+            optional[field] = _read(_array, value)
+    for field, read in _OPTIONAL.items():
+        optional[field] = _read(read, data.get(field))
     return Record(
         index=int(data["index"]),
-        losses=of_clients("losses"),
-        weights=of_clients("weights"),
         objective=_number(data["objective"]),
         negative_weights=int(data["negative_weights"]),
         dropped=_clients(data["dropped"]),
         skipped=bool(data["skipped"]),
-        reason=_optional(str, data.get("reason")),
         caused_by=_clients(data.get("caused_by", ())),
         refused=tuple(map(str, data.get("refused", ()))),
         clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
-        accuracy=of_clients("accuracy"),
-        test_losses=of_clients("test_losses"),
-        current=of_clients("current"),
-        current_losses=of_clients("current_losses"),
-        unseen=_optional(_array, data.get("unseen")),
-        unseen_losses=_optional(_array, data.get("unseen_losses")),
-        global_accuracy=_optional(float, data.get("global_accuracy")),
-        global_loss=_optional(float, data.get("global_loss")),
-        recalls=_optional(_array, data.get("recalls")),
-        unpadded=of_clients("unpadded"),
-        scores=_optional(_numbers, data.get("scores")),
-        central=_optional(_numbers, data.get("central")),
+        **optional,
     )
 
 
@@ -169,8 +157,8 @@ def _clients(ids: Sequence[Any]) -> tuple[int, ...]:
     return tuple(map(int, ids))
 
 
-def _optional(read: Callable[[Any], T], value: Any) -> T | None:
-    return None if value is None else read(value)
+def _read(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else convert(value)
 
 
 def _number(value: float | None) -> float:
@@ -183,3 +171,15 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
 
 def _array(values: Sequence[float | None]) -> Vector:
     return np.array(values, dtype=np.float64)  # turns None into NaN
+
+
+_OPTIONAL: dict[str, Callable[[Any], Any]] = {  # fields that a line may lack, and how they are read
+    "reason": str,
+    "unseen": _array,
+    "unseen_losses": _array,
+    "global_accuracy": float,
+    "global_loss": float,
+    "recalls": _array,
+    "scores": _numbers,
+    "central": _numbers,
+}

@@ -213,7 +213,8 @@ def choose(
     bar = mean(fedavg) - allowed.points
     chosen = {BASELINE: fedavg}
     reached = {BASELINE: True}
-    for method in _methods(comparisons[0]):
+    methods = dict.fromkeys(entry.method for entry in comparisons[0].entries)
+    for method in methods:
         if method == BASELINE:
             continue
         candidates = _sound(comparisons, _entries(comparisons[0], method))
@@ -339,12 +340,6 @@ def _mean(row: EntryFigures) -> float:
     """As shown: an accuracy in percent."""
     mean, _ = row.late["mean"]
     return row.metric.unit * mean
-
-
-def _methods(findings: Findings) -> list[str]:
-    """Those of the entries, each once."""
-    methods = dict.fromkeys(entry.method for entry in findings.entries)
-    return list(methods)
 
 
 def _entries(findings: Findings, method: str) -> list[Entry]:
