@@ -179,7 +179,6 @@ def audit(
 
 
 def _metrics(metric: Any) -> list[str]:
-    """The names asked for."""
     if metric is None or isinstance(metric, str):
         return [metric] if metric else []
     if not isinstance(metric, Sequence):

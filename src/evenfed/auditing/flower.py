@@ -60,7 +60,6 @@ def _turned(by_metric: Mapping[str, Any]) -> ByRound:
 
 
 def _records(by_round: ByRound) -> list[Record]:
-    """A row per round and client."""
     records: list[Record] = []
     for number, metrics in by_round.items():
         of_round = _from_lists(metrics) or _from_names(metrics)

@@ -253,7 +253,6 @@ class _Spreading:
         callbacks: Sequence[Callback],
         detail: Verbosity,
     ) -> None:
-        """Have the waiting runs trained."""
         root = root.resolve()
 
         def errand_of(part: ComparisonPart) -> Errand:

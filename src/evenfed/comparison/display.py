@@ -35,7 +35,9 @@ def clients_in_words(clients: int, histories: Sequence[History]) -> str:
         return words
     fewest = min(scored)
     most = max(scored)
-    return f"{words}, {fewest} scored" if fewest == most else f"{words}, {fewest} to {most} scored"
+    if fewest == most:
+        return f"{words}, {fewest} scored"
+    return f"{words}, {fewest} to {most} scored"
 
 
 class Shown:

@@ -150,7 +150,6 @@ def _drive_group(group: Group, sized_for: Sequence[Run], sink: Sink, callbacks: 
 
 
 def _stopped(group: Group) -> Group:
-    """Those that a callback has ended, or that have diverged."""
     return [training for training in group if training.stopped is not None]
 
 

@@ -26,7 +26,7 @@ from . import toml_keys
 from .analysis.configuration import config_of, repetitions
 from .federations import folder_name
 from .loss_and_score import KEYS, LossAndScore
-from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
+from .runs import NoiseFloorChoice, are_seeds, check_noise_floor, plan_runs, seed_list
 from .variants import Variant, value_of, with_baseline
 
 DEMO = Path("@demo")
@@ -211,7 +211,6 @@ class Experiment:
         return self._with_option(part, key, value)
 
     def _with_option(self, label: str, key: str, value: Any) -> "Experiment":
-        """With one hyper-parameter or option of an entry set."""
         labels = [variant.label for variant in self.variants]
         entry, _, option = label.rpartition(".")
         if label not in labels and entry in labels and option in VARIANT:  # an option of an entry's option
@@ -349,10 +348,7 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
         return ()
     if "seed" in data:
         raise InputError("federations and data.seed: give one of them; federations are values of data.seed")
-    is_valid = isinstance(seeds, list)
-    if is_valid:
-        is_valid = all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not is_valid or len(set(seeds)) < len(seeds):
+    if not isinstance(seeds, list) or not are_seeds(seeds):
         raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
     return tuple(seeds)
 

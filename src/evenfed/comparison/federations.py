@@ -35,7 +35,6 @@ def comparison_in(folder: Path) -> Path:
 
 
 def _is_comparison(folder: Path) -> bool:
-    """Whether it holds runs, packed runs or federations."""
     packed = folder / PACKED
     if packed.exists():
         return True

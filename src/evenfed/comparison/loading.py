@@ -122,7 +122,6 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
 
 
 def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
-    """Refuse a module of another kind than the one trained."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module like the one trained")
     parameters = state.server.deployed_params

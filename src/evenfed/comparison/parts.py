@@ -211,7 +211,6 @@ class _Watched(DispatchObserver):
 
 
 def _rounds_done(part: ComparisonPart) -> int:
-    """Rounds of all runs of the part, as far as they are saved."""
     total = 0
     for run in part.runs:
         folder = RunFolder.of(part.root, run)

@@ -70,7 +70,6 @@ def train_in(
 
 
 def _by_engine(runs: Sequence[Run], problem: Problem, drawn: InitialModels | None) -> dict[EngineKey, list[Run]]:
-    """The runs that could share an engine."""
     sharing: dict[EngineKey, list[Run]] = {}
     for run in runs:
         own = problem if drawn is None else drawn.problem(run.settings.seed)
@@ -103,10 +102,11 @@ def _starts(root: Path, runs: Sequence[Run]) -> dict[str, int]:
         header = folder.header()
         saved[run.name] = set(folder.sound_checkpoints())
         session = None
-        is_lost = not saved[run.name] and header is not None and header.seconds > 0
-        if header is not None and not is_lost:
-            started_at = header.resumed_at[-1] if header.resumed_at else 0
-            session = (header.finished, started_at)
+        if header is not None:
+            has_lost_all = header.seconds > 0 and not saved[run.name]
+            if not has_lost_all:
+                started_at = header.resumed_at[-1] if header.resumed_at else 0
+                session = (header.finished, started_at)
         sessions.setdefault(session, []).append(run.name)
     starts = dict.fromkeys(saved, 0)
     for names in sessions.values():

@@ -60,8 +60,6 @@ class DispatchObserver:
 
 @dataclass
 class _Post:
-    """A place, and what is at work there."""
-
     place: WorkerSlot
     job: JobHandle | None = None
     errand: int = 0
@@ -102,7 +100,9 @@ class Dispatcher:
             while self._is_at_work():
                 if self.stop() and not asked:
                     asked = True
-                    self._stop_all()
+                    for post in self.posts:
+                        if post.job is not None:
+                            post.job.stop()
                 if not asked:
                     self._hand_out()
                 for post in self.posts:
@@ -126,11 +126,6 @@ class Dispatcher:
     def _is_at_work(self) -> bool:
         busy = any(post.job is not None for post in self.posts)
         return busy or (bool(self.waiting) and not self.stop())
-
-    def _stop_all(self) -> None:
-        for post in self.posts:
-            if post.job is not None:
-                post.job.stop()
 
     def _hand_out(self) -> None:
         """Places that have lost two workers in a row come last: others may do better."""

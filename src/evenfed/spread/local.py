@@ -15,7 +15,7 @@ from .dispatcher import WorkerSlot
 from .options import visible_gpu
 from .remote_call import LENGTH_BYTES, JobResult
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.spread.worker import main; main()"
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.spread.remote_call import work; work()"
 
 
 def local_places(devices: Sequence[str]) -> list[WorkerSlot]:

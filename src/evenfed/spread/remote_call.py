@@ -3,7 +3,9 @@
 import json
 import os
 import pickle
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -56,7 +58,6 @@ def packed(errand: Errand) -> bytes:
 
 
 def perform(package: bytes) -> JobResult:
-    """Carry out a packed errand in this process."""
     damage: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamageWarning)
@@ -81,3 +82,27 @@ def _performed(package: bytes) -> JobResult:
     except Exception as error:
         return JobResult("failed", f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     return JobResult("done")
+
+
+def work() -> None:
+    """A worker on this machine: an errand on stdin, its outcome on stdout; it ends with whoever started it."""
+    sys.argv = sys.argv[2:] or ["evenfed"]  # the command that is noted as the origin of results
+    outcome_stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print is no outcome
+    source = sys.stdin.buffer
+    length = int.from_bytes(source.read(LENGTH_BYTES), "big")
+    package = source.read(length)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    watching = threading.Thread(target=_end_with_the_other, daemon=True)
+    watching.start()
+    outcome = perform(package)
+    with outcome_stream:
+        outcome_stream.write(outcome.to_json())
+    sys.stderr.flush()
+    os._exit(0)  # not through the threads of others
+
+
+def _end_with_the_other() -> None:
+    """Stop, saving what there is, once whoever started this has closed the input or is gone."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -47,7 +47,6 @@ class Entry:
 
     @property
     def precision(self) -> str:
-        """The precision of the arithmetic."""
         return str(self.config["train"]["precision"])
 
     @property
@@ -84,7 +83,6 @@ class Entry:
 
     @property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         return self.histories[0].metric
 
     @cached_property
@@ -169,7 +167,6 @@ class Entry:
         return replace(self, runs=shared)
 
     def _with(self, change: Callable[[Record], Record]) -> "Entry":
-        """The same with every record changed."""
         runs = {}
         for seed, run in self.runs.items():
             runs[seed] = replace(run, records=list(map(change, run.records)))

@@ -111,12 +111,10 @@ class Findings:
 
     @cached_property
     def by_label(self) -> Mapping[str, Entry]:
-        """Everyone by label."""
         return {entry.label: entry for entry in self.everyone}
 
     @property
     def configs(self) -> dict[str, Configuration]:
-        """The configurations of the entries, by label."""
         return {entry.label: entry.config for entry in self.entries}
 
     def named(self, label: str) -> Entry:
@@ -159,7 +157,6 @@ class Findings:
 
     @property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         return self.baseline.metric
 
     @property
@@ -216,7 +213,6 @@ class Findings:
         return [self.baseline.runs[seed] for seed in entry.runs]
 
     def describe(self) -> dict[str, Any]:
-        """The figures as JSON."""
         floor = None
         repetition = self.paired_floor or self.floor_of_seeds
         if repetition is not None:
@@ -296,7 +292,6 @@ class Findings:
         return replace(self, entries=chosen(self.entries), controls=chosen(self.controls))
 
     def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
-        """The same with every entry changed, controls included."""
 
         def changed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
             return tuple(map(change, entries))

@@ -126,7 +126,6 @@ class _Judged:
 
     @classmethod
     def of(cls, model: nn.Module, client: Client, name: str) -> "_Judged":
-        """Of one client."""
         if client.test is None:
             raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
         parameter = next(model.parameters())
@@ -142,7 +141,6 @@ class _Judged:
 
     @classmethod
     def together(cls, parts: Sequence["_Judged"]) -> "_Judged":
-        """Of several clients."""
         return cls(
             trees.concatenated([part.outputs for part in parts]),
             torch.cat([part.targets for part in parts]),

@@ -32,7 +32,6 @@ class History:
 
     @cached_property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         if self.judged_by is not None:
             return self.judged_by
         if not self._has("accuracy") and self._has("test_losses"):
@@ -40,7 +39,6 @@ class History:
         return ACCURACY
 
     def _has(self, field: str) -> bool:
-        """Whether this is known of any round."""
         return any(record.kept(field) is not None for record in self.records)
 
     def figures(self, record: Record) -> Vector | None:
@@ -172,7 +170,6 @@ class History:
 
     @property
     def expectation(self) -> Expected | None:
-        """What the expected accuracies add up to."""
         expected = self.expected
         if expected is None:
             return None
@@ -234,7 +231,6 @@ class History:
 
     @cached_property
     def breakdown(self) -> str | None:
-        """How the run broke down, if it did."""
         return self.diverged or diagnostics.breakdown(self.records) or self._not_finite
 
     @cached_property

@@ -163,7 +163,6 @@ class RunFigures:
 
 
 def _runs(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
-    """The entry of each run."""
     runs = {}
     for entry in group:
         for seed in entry.runs:

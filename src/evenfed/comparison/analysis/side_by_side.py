@@ -143,7 +143,6 @@ def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
 
 
 def pooled(rows: Sequence[EntryFigures]) -> EntryFigures:
-    """One row of all federations' runs."""
     last = _pooled_figures([row.last for row in rows])
     late = _pooled_figures([row.late for row in rows])
     oscillation, _ = mean_and_spread([row.oscillation for row in rows])  # of those that have one

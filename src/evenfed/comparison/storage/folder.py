@@ -144,7 +144,6 @@ class RunFolder:
         )
 
     def _all_lines(self, header: Header) -> list[str]:
-        """The lines of a finished run, checked."""
         rounds = header.rounds if header.stopped is None else None
         return self.lines.all(rounds, header.lines_digest)
 

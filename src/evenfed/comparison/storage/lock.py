@@ -44,7 +44,6 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
 
 
 def _remove_if_alone(folder: Path) -> None:
-    """Remove the lock's file if the folder holds nothing else."""
     with suppress(OSError):  # the folder may be gone
         if os.listdir(folder) == [LOCK]:
             (folder / LOCK).unlink()

@@ -76,8 +76,6 @@ def findings_of_runs(folder: Path, runs: Mapping[str, Runs], labels: Collection[
 
 @dataclass(frozen=True)
 class _Run:
-    """A run in its folder, with its header."""
-
     folder: RunFolder
     header: Header
 
@@ -104,7 +102,6 @@ class _Reader:
     lost: dict[str, Entry] = field(default_factory=dict)  # by label: entries that broke down, without figures
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
-        """The findings of those runs that are finished."""
         labels = {folder.label for folder in folders}
         finished = self._finished(folders)
         return self.of_runs(finished, labels)
@@ -147,7 +144,6 @@ class _Reader:
         )
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
-        """The finished runs by label and seed."""
         begun: dict[str, dict[int, _Run]] = {}
         for folder in folders:
             header = folder.header()
@@ -303,7 +299,6 @@ def baseline_of(labels: Collection[str]) -> str:
 
 
 def _mismatch(header: Header, baseline: Header) -> str | None:
-    """Why the two cannot be compared, if they cannot."""
     if header.clients != baseline.clients:
         return "other clients"
     if header.data != baseline.data:

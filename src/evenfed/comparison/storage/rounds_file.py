@@ -67,7 +67,6 @@ class RoundsFile:
         return texts
 
     def _check_columns(self, texts: Iterable[str]) -> None:
-        """Refuse lines whose columns are not those written."""
         for text in texts:
             for place in _places(text):
                 self.columns.read(place)
@@ -139,7 +138,6 @@ def chained(digest: str, texts: Iterable[str]) -> str:
 
 
 def _index(text: str) -> int | None:
-    """The round that a line is of; None if it says none."""
     try:
         return int(json.loads(text)["index"])
     except (ValueError, KeyError, TypeError, OverflowError):

@@ -134,7 +134,6 @@ def check_header(data: Any) -> None:
 
 
 def _is_count(text: str) -> bool:
-    """Whether a text is a number of examples."""
     is_whole = text.isdecimal() and text.isascii()
     return is_whole and len(text) < _DIGITS
 

@@ -112,7 +112,6 @@ class Choice:
         return self._twins(unaveraged(self.findings.configs), [])
 
     def _twins(self, twins: Mapping[str, str], but_not_of: Sequence[str]) -> list[Entry]:
-        """The twins of chosen entries, by label."""
         entries = []
         for method, entry in self.chosen.items():
             twin = twins.get(entry.label)
@@ -329,7 +328,6 @@ def _gaps(comparisons: Sequence[Findings], one: str, other: str) -> list[float]:
 
 
 def _rows(comparisons: Sequence[Findings]) -> dict[str, EntryFigures]:
-    """Every entry's figures over all federations."""
     rows = {}
     for label in comparisons[0].rows:
         rows[label] = pooled([findings.rows[label] for findings in comparisons])
@@ -357,7 +355,6 @@ def _sound(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[En
 
 
 def _options(entry: Entry) -> dict[str, Any]:
-    """Its learning rate and average."""
     settings = entry.config["train"]
     return {key: settings.get(key) for key in _CONTROLLED}
 

@@ -225,7 +225,6 @@ class _CandidateTrainer:
         return figures
 
     def _figures(self, trainings: Sequence[Training]) -> Figures:
-        """Each metric, averaged over seeds."""
         last_rounds = self.experiment.train.last_rounds
         fairness = []
         for training in trainings:
