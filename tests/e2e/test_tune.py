@@ -239,7 +239,7 @@ def test_the_table_tune_of_an_experiment(tmp_path, evenfed):
         ({"grid": {"lr": 0.1}}, "give a list of values"),
         ({"grid": {"lr": [[0.1]]}}, "give plain values"),
         ({"grid": 3}, "give a table of lists"),
-        ({"trials": "many"}, "trials=many"),
+        ({"trials": "many"}, "trials='many'"),
     ],
 )
 def test_tables_tune_that_cannot_be(table, told, tmp_path):

@@ -21,7 +21,7 @@ from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from ..spread.options import SpreadOptions
-from ..spread.remote_call import Errand
+from ..spread.remote_call import Task
 from .analysis.configuration import differences
 from .analysis.findings import Findings
 from .driver import Listener, closed
@@ -102,11 +102,11 @@ def complete_by_workers(
         for root, (experiment, waiting) in left_to_do.items():
             parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
 
-        def errand_of(part: ComparisonPart) -> Errand:
+        def task_of(part: ComparisonPart) -> Task:
             experiment, _ = left_to_do[part.root]
             return functools.partial(_train_part, experiment, part)
 
-        train_parts(parts, places, errand_of, shares)
+        train_parts(parts, places, task_of, shares)
 
 
 def _train_part(experiment: Experiment, part: ComparisonPart) -> None:

@@ -33,7 +33,7 @@ def local_places(devices: Sequence[str]) -> list[WorkerSlot]:
 
 @dataclass(frozen=True)
 class LocalSlot:
-    """A new process for every errand."""
+    """A new process for every task."""
 
     name: str
     device: str

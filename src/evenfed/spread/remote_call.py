@@ -1,4 +1,4 @@
-"""One errand: packed for another process, carried out there, and what came of it."""
+"""One task: packed for another process, carried out there, and what came of it."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from ..core.errors import DamageWarning, InputError, Interruption, first_line
 
 LENGTH_BYTES = 8  # of the number that tells a worker how long its package is
 
-Errand = Callable[[], None]
+Task = Callable[[], None]
 Kind = Literal["done", "refused", "failed", "stopped", "lost"]
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What came of an errand: "refused" with the sentence of an InputError, "lost" with its worker."""
+    """What came of a task: "refused" with the sentence of an InputError, "lost" with its worker."""
 
     kind: Kind
     message: str = ""
@@ -38,14 +38,14 @@ class JobResult:
         return cls(content["kind"], content["message"], tuple(content["damage"]), content["trace"])
 
 
-def packed(errand: Errand) -> bytes:
-    """The errand, with the folders its modules are found in. cloudpickle takes functions of scripts and notebooks."""
+def packed(task: Task) -> bytes:
+    """The task, with the folders its modules are found in. cloudpickle takes functions of scripts and notebooks."""
     try:
         import cloudpickle as pickler
     except ImportError:
         pickler = pickle
     try:
-        content = pickler.dumps(errand)
+        content = pickler.dumps(task)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         advice = "define it at the top of a module"
         if pickler is pickle:
@@ -85,7 +85,7 @@ def _performed(package: bytes) -> JobResult:
 
 
 def work() -> None:
-    """A worker on this machine: an errand on stdin, its outcome on stdout; it ends with whoever started it."""
+    """A worker on this machine: a task on stdin, its outcome on stdout; it ends with whoever started it."""
     sys.argv = sys.argv[2:] or ["evenfed"]  # the command that is noted as the origin of results
     outcome_stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what others print is no outcome

@@ -287,13 +287,13 @@ class RunFolder:
             texts_to_keep["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
         checkpoint.save(state, self._checkpoint_path(state), texts_to_keep)
         seconds = sum(record.seconds for record in records)
-        standing = Reached(
+        reached = Reached(
             session=len(header.resumed_at),
             seconds=header.seconds + seconds,
             engine=engine or header.engine,
             lines_digest=digest,
         )
-        standing.write(self.path)
+        reached.write(self.path)
 
     def finish(self, state: State, stopped: str | None = None, restored: State | None = None) -> None:
         """Write the model of a run whose last checkpoint is written, and note that it has ended.

@@ -233,17 +233,17 @@ def with_reached(header: Header, folder: Path) -> Header:
     if header.finished or not path.exists():
         return header
     try:
-        standing = Reached(**json.loads(plain_file(path).read_text()))
+        reached = Reached(**json.loads(plain_file(path).read_text()))
     except (ValueError, TypeError):
         warnings.warn(f"{path} is damaged, and not needed: it is left out", DamageWarning, stacklevel=3)
         return header
-    if standing.session != len(header.resumed_at):
+    if reached.session != len(header.resumed_at):
         return header  # of an earlier session, whose rounds the header counts
     return dataclasses.replace(
         header,
-        seconds=standing.seconds,
-        engine=standing.engine,
-        lines_digest=standing.lines_digest,
+        seconds=reached.seconds,
+        engine=reached.engine,
+        lines_digest=reached.lines_digest,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.tables import without_none
 from ...data import DataSettings
 from ...settings import VARIANT, Settings
 from ..analysis.configuration import unaveraged, undamped
@@ -169,10 +170,7 @@ class Choice:
             if options in known:
                 continue
             known.append(options)
-            table: dict[str, Any] = {}
-            for key, value in options.items():
-                if value is not None:
-                    table[key] = value
+            table = without_none(options)
             settings = ",".join(f"{key}={value}" for key, value in table.items())
             variant = Variant.of(f"{BASELINE}[{settings}]", {"algorithm": BASELINE, **table})
             variants.append(variant)
@@ -368,8 +366,4 @@ def _variant(entry: Entry, shared: Settings, label: str) -> Variant:
         value = options.get(key, getattr(shared, key))
         if value != getattr(shared, key):
             values[key] = value
-    table = {}
-    for key, value in values.items():
-        if value is not None:
-            table[key] = value
-    return Variant.of(label, table)
+    return Variant.of(label, without_none(values))

@@ -50,7 +50,7 @@ class _Entry:
     search: Search
     study: "optuna.Study"
     states: Any  # optuna.trial.TrialState
-    errand: str | None = None  # which worker of a spread search this is
+    task: str | None = None  # which worker of a spread search this is
 
     def trials(self, *states: Any) -> "list[optuna.trial.FrozenTrial]":
         return self.study.get_trials(deepcopy=False, states=states)
@@ -73,7 +73,7 @@ class _Entry:
         """Hand out again the trials of workers that died, or in whose place this one has come."""
         storage = self.study._storage
         for trial in self.trials(self.states.RUNNING):
-            is_own = self.errand is not None and trial.user_attrs.get("errand") == self.errand
+            is_own = self.task is not None and trial.user_attrs.get("errand") == self.task
             if not is_own and not _is_abandoned(trial):
                 continue
             storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
@@ -106,8 +106,8 @@ class _Entry:
         host = socket.gethostname()
         process = os.getpid()
         trial.set_user_attr("worker", f"{host}:{process}")
-        if self.errand is not None:
-            trial.set_user_attr("errand", self.errand)
+        if self.task is not None:
+            trial.set_user_attr("errand", self.task)
         job = CandidateTrial(self, trial, self._suggest(trial))
         job.beat()
         return job
@@ -189,7 +189,7 @@ class Studies:
         search: Search,
         spaces: Mapping[str, Space],
         out: Path,
-        errand: str | None = None,
+        task: str | None = None,
     ) -> None:
         database = (out / "tune.db").resolve()
         self.search = search
@@ -206,7 +206,7 @@ class Studies:
                     search=search,
                     study=self._open(optuna, experiment, label, spaces[label]),
                     states=self.states,
-                    errand=errand,
+                    task=task,
                 )
                 self.entries.append(entry)
                 entry.revive()

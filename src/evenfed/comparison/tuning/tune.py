@@ -78,7 +78,7 @@ def tune(
             out=out,
             spread=spread,
             studies=studies,
-            errand_of=lambda name: partial(_take_part, experiment, search, out.resolve(), name),
+            task_of=lambda name: partial(_take_part, experiment, search, out.resolve(), name),
             watcher=SearchProgress(studies, listen, listen_to_each, shares),
         )
     left = {}
@@ -89,9 +89,9 @@ def tune(
     return _choose(studies.candidates(), experiment, studies.search, left)
 
 
-def _take_part(experiment: Experiment, search: Search, out: Path, errand: str) -> None:
-    """A worker's part of a search: whatever no one else trains. `errand`: the name it is started again under."""
-    trainer, studies = _opened(experiment, search, out, errand)
+def _take_part(experiment: Experiment, search: Search, out: Path, task: str) -> None:
+    """A worker's part of a search: whatever no one else trains. `task`: the name it is started again under."""
+    trainer, studies = _opened(experiment, search, out, task)
     _train_all(trainer, studies, lambda finished, total: None, None)
 
 
@@ -99,7 +99,7 @@ def _opened(
     experiment: Experiment,
     search: Search,
     out: Path,
-    errand: str | None = None,
+    task: str | None = None,
 ) -> "tuple[_CandidateTrainer, Studies]":
     """What trains candidates, and the studies that hand them out."""
     optuna = load_optuna()
@@ -119,7 +119,7 @@ def _opened(
         search=search,
         spaces=trainer.spaces,
         out=out,
-        errand=errand,
+        task=task,
     )
     return trainer, studies
 
