@@ -211,17 +211,8 @@ def _columns_by_role(sheet: InputTable, given: Given, metrics: Sequence[str]) ->
 
 def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """The column whose name comes first among the synonyms."""
-    best = None
-    place = len(synonyms)
-    for name in names:
-        simple = normal(name)
-        if simple not in synonyms:
-            continue
-        own_place = synonyms.index(simple)
-        if own_place < place:
-            best = name
-            place = own_place
-    return best
+    known = [name for name in names if normal(name) in synonyms]
+    return min(known, key=lambda name: synonyms.index(normal(name)), default=None)
 
 
 def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) -> list[str]:

@@ -54,12 +54,13 @@ def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Int
         if not waiting:
             return
         experiment.train.device_here()
-        parts = parts_of(root, _runs_of(experiment), waiting, 0)
         federation = federate(experiment.data)
         introduce(federation)
         if experiment.train.engine == "flower":
             _run_on_flower(experiment, federation, waiting, root, listen)
-        elif not parts:
+            return
+        parts = parts_of(root, _runs_of(experiment), waiting, 0)
+        if not parts:
             _run_here(experiment, federation, waiting, root, listen)
         for part in parts:
             with held(part):

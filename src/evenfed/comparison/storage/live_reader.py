@@ -31,15 +31,12 @@ class PartialRun:
     label: str
     seed: int
     header: Header
-    known: History
-
-    def history(self) -> History:
-        return self.known
+    history: History
 
     @property
     def rounds(self) -> int:
         """That were written."""
-        return len(self.known.records)
+        return len(self.history.records)
 
     @property
     def is_complete(self) -> bool:
@@ -47,16 +44,16 @@ class PartialRun:
         return self.header.finished or self.rounds >= self.header.rounds
 
     def cut(self, rounds: int) -> "PartialRun":
-        """As it stood after so many rounds."""
+        """As it was after so many rounds."""
         if rounds >= self.rounds:
             return self
-        known = replace(
-            self.known,
-            records=self.known.records[:rounds],
+        history = replace(
+            self.history,
+            records=self.history.records[:rounds],
             model_round=None,
             stopped=None,
         )
-        return replace(self, known=known)
+        return replace(self, history=history)
 
 
 class LiveRun:
@@ -126,7 +123,7 @@ class LiveRun:
             label=self.folder.label,
             seed=self.folder.seed or 0,
             header=header,
-            known=self.folder.history_of(header, self._records),
+            history=self.folder.history_of(header, self._records),
         )
 
 
@@ -251,7 +248,7 @@ class LiveFolder:
     def _findings(self, runs: Sequence[PartialRun]) -> Findings | None:
         by_label: dict[str, dict[int, PartialRun]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
-            if run.known.late:
+            if run.history.late:
                 by_seed = by_label.setdefault(run.label, {})
                 by_seed[run.seed] = run
         begun = {run.label for run in self.progress.runs}

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -60,6 +61,7 @@ class RunRead(Protocol):
     @property
     def header(self) -> Header: ...
 
+    @property
     def history(self) -> History: ...
 
 
@@ -79,6 +81,7 @@ class _Run:
     folder: RunFolder
     header: Header
 
+    @cached_property
     def history(self) -> History:
         try:
             return self.folder.history()
@@ -195,7 +198,7 @@ class _Reader:
         for seed, run in runs.items():
             own_config = without(run.header.config, *_SEEDS)
             if own_config == config:
-                histories[seed] = run.history()
+                histories[seed] = run.history
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
         entry = Entry(label, first.config, histories)
