@@ -14,8 +14,7 @@ from ..comparison.analysis.findings import Findings, Origin
 from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.statistics import Differences
 from ..comparison.display import Shown, print_report
-from ..comparison.storage.folder import RunFolder
-from ..comparison.storage.pack import PACKED
+from ..comparison.storage.pack import holds_runs
 from ..comparison.storage.reading import read
 from ..core.errors import InputError, check_text, unknown
 from . import column_roles
@@ -226,10 +225,7 @@ def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
     if not isinstance(source, str | Path):
         return None
     folder = Path(source)
-    if not folder.is_dir():
-        return None
-    packed = folder / PACKED
-    if not packed.exists() and not RunFolder.all_in(folder):
+    if not folder.is_dir() or not holds_runs(folder):
         return None
     findings = read(folder)
     if metrics and list(metrics) != [findings.metric.name]:

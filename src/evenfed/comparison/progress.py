@@ -165,7 +165,8 @@ class RoundsCounter:
         labels = list(dict.fromkeys(run.label for run in runs))
         shown = first_of(labels, _LABELS_SHOWN)
         if self.talks:
-            self.page.print(f"{counted(len(runs), 'run')}, {total} rounds each: {shown}", markup=False)
+            number = counted(len(runs), "run")
+            self.page.print(f"{number}, {total} rounds each: {shown}", markup=False)
         self.meter.begin(total)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from ..analysis.history import History
 from ..runs import FLOOR_NAMES
 from .folder import RunFolder
 from .header import Header
-from .pack import PACKED
+from .pack import PACKED, holds_runs
 from .reading import baseline_of, findings_of_runs, read
 from .rounds_file import chained
 
@@ -227,7 +227,7 @@ class LiveFolder:
         """What runs add up to that have come equally far; None before the first evaluation.
 
         These are the complete runs if they can be compared with the baseline. Before that, they are all runs as they
-        stood after the last round that each of them has reached.
+        were after the last round that each of them has reached.
         """
         if self.is_packed:
             return read(self.folder)
@@ -262,7 +262,7 @@ class NewestComparison:
     """Of the comparisons below a folder, each in a folder of its own, the one that is written to."""
 
     folder: Path
-    others: int = 0  # beside the one that was chosen last
+    others: int = 0  # besides the one that was chosen last
     _chosen: Path | None = None
     _known: frozenset[Path] = frozenset()
     _finished: dict[Path, _State | None] = field(default_factory=dict)  # header -> as it was found to say so
@@ -273,7 +273,7 @@ class NewestComparison:
         It stays chosen until another begins, or until it has finished and another has not: of two that are written to
         at the same time, a reader sees one.
         """
-        if RunFolder.all_in(self.folder) or (self.folder / PACKED).exists():
+        if holds_runs(self.folder):
             return None
         runs: dict[Path, list[RunFolder]] = {}
         for header in self.folder.glob("*/*/seed-*/header.json"):

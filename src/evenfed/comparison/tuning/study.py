@@ -184,7 +184,6 @@ class Studies:
 
     def __init__(
         self,
-        optuna: Any,
         experiment: Experiment,
         search: Search,
         spaces: Mapping[str, Space],
@@ -194,7 +193,8 @@ class Studies:
         database = (out / "tune.db").resolve()
         self.search = search
         self.storage = search.storage or f"sqlite:///{database}"
-        self.states = optuna.trial.TrialState
+        self.optuna = load_optuna()
+        self.states = self.optuna.trial.TrialState
         self.entries: list[_Entry] = []
         position = 0
         with self._alone():
@@ -204,7 +204,7 @@ class Studies:
                     label=label,
                     space=spaces[label],
                     search=search,
-                    study=self._open(optuna, experiment, label, spaces[label]),
+                    study=self._open(experiment, label, spaces[label]),
                     states=self.states,
                     task=task,
                 )
@@ -250,7 +250,7 @@ class Studies:
                 candidates.append(candidate)
         return candidates
 
-    def _open(self, optuna: Any, experiment: Experiment, label: str, space: Space) -> "optuna.Study":
+    def _open(self, experiment: Experiment, label: str, space: Space) -> "optuna.Study":
         """The study's name carries what decides its results, so that other searches do not mix in."""
         search = self.search
         name = (
@@ -264,10 +264,10 @@ class Studies:
         )
         is_upwards = search.judged_by.direction(search.metric) > 0
         direction = "maximize" if is_upwards else "minimize"
-        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
+        sampler = self.optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:
-            return optuna.create_study(  # type: ignore[no-any-return]
-                storage=self._patient(optuna),
+            return self.optuna.create_study(  # type: ignore[no-any-return]
+                storage=self._patient(),
                 load_if_exists=True,
                 direction=direction,
                 study_name="/".join(name),
@@ -279,12 +279,12 @@ class Studies:
                 raise self._unusable(first_line(error)) from None
             raise
 
-    def _patient(self, optuna: Any) -> "str | optuna.storages.RDBStorage":
+    def _patient(self) -> "str | optuna.storages.RDBStorage":
         """The database, as Optuna takes it."""
         if not self.storage.startswith("sqlite"):
             return self.storage
         waiting = {"connect_args": {"timeout": LOCKED_SECONDS}}
-        return optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
+        return self.optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
 
     def _next_batch(self) -> list[CandidateTrial]:
         if self.search.method == "grid":

@@ -102,7 +102,7 @@ def _opened(
     task: str | None = None,
 ) -> "tuple[_CandidateTrainer, Studies]":
     """What trains candidates, and the studies that hand them out."""
-    optuna = load_optuna()
+    load_optuna()  # which may be missing: before the data are read
     judge = experiment.data.judge
     if judge != "test":
         raise InputError(
@@ -114,7 +114,6 @@ def _opened(
     trainer = _CandidateTrainer(_with_validation(experiment, search), search)
     search = dataclasses.replace(search, judged_by=trainer.problem.metric)
     studies = Studies(
-        optuna=optuna,
         experiment=trainer.experiment,
         search=search,
         spaces=trainer.spaces,
