@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from command import wait_for
+from evenfed.comparison import runner
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.progress import silence
 from evenfed.core.errors import InputError
 from evenfed.spread.dispatcher import MOST_LOSSES, Dispatcher, DispatchObserver, raise_failures
 from evenfed.spread.local import LocalSlot
@@ -21,14 +24,14 @@ KEPT = "the rest is kept"
 
 
 class Noted(DispatchObserver):
-    """Keeps what it is told. `progress`: a file that grows as work goes on."""
+    """Keeps what it is told. `file`: grows as work goes on."""
 
-    def __init__(self, progress: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None) -> None:
         self.lines: list[str] = []
-        self.progress = progress
+        self.file = file
 
     def progress(self, task):
-        return len(self.progress.read_text()) if self.progress and self.progress.exists() else 0
+        return len(self.file.read_text()) if self.file and self.file.exists() else 0
 
     def started(self, task, place):
         self.lines.append(f"{task} started")
@@ -149,6 +152,19 @@ def test_the_gpus_of_a_machine(monkeypatch):
     assert [visible_gpu(name) for name in gpus("cuda:all", 2)] == ["4", "7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpu("cuda:1") == "1"
+
+
+def test_runs_on_flower_are_not_trained_again_in_their_parts(tmp_path, monkeypatch):
+    train = {"rounds": 1, "engine": "flower"}
+    experiment = Experiment.of({"algorithms": {"fedavg": {}}, "seeds": 1, "noise_floor": False, "train": train}, "mine")
+    parts = tmp_path / "mine" / ".parts" / "parts.json"
+    parts.parent.mkdir(parents=True)
+    parts.write_text('[[["fedavg, seed 0"]]]')
+    trained = []
+    monkeypatch.setattr(runner, "_run_on_flower", lambda *given: trained.append("on Flower"))
+    monkeypatch.setattr(runner, "_run_here", lambda *given: trained.append("here"))
+    runner.complete(experiment, tmp_path, silence)
+    assert trained == ["on Flower"]
 
 
 def test_where_work_is_spread_to():

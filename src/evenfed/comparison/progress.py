@@ -62,7 +62,6 @@ class _Meter:
         self.task: TaskID | None = None
 
     def begin(self, total: int) -> None:
-        """Count from zero."""
         self.total = total
         self.share_printed = 0.0
         if not self.page.is_terminal:

@@ -48,7 +48,6 @@ def check(table: str, keys: Iterable[str]) -> None:
 
 
 def check_train(options: Mapping[str, Any]) -> None:
-    """Refuse what is no key of [train]."""
     for key in _SEEDS:
         if key in options:
             raise InputError(f"train.{key}: an experiment has `seeds` (a number or a list) at its top, not a seed")

@@ -50,7 +50,6 @@ class RunFolder:
 
     @classmethod
     def of(cls, root: Path, run: Run) -> "RunFolder":
-        """The folder of a run in a comparison's folder."""
         return cls.at(root, run.label, run.settings.seed)
 
     @classmethod
@@ -168,7 +167,6 @@ class RunFolder:
         self._write_header(header)
 
     def clear(self) -> None:
-        """Remove the run that is here, if there is one."""
         if not self.header_path.exists():
             return
         for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
@@ -193,7 +191,6 @@ class RunFolder:
         self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds, lines_digest=digest))
 
     def checkpoints(self) -> dict[int, Path]:
-        """The checkpoints by their number of rounds."""
         by_round = {}
         for path in self.path.glob("checkpoint-*"):
             match = re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name)
@@ -338,7 +335,6 @@ class RunFolder:
         return str(json.loads(text)["reason"])
 
     def last_record(self, at: int) -> Record:
-        """The record of the last round before `at`."""
         text = self.lines.texts()[at - 1]
         return record_json.from_json(json.loads(text), self.lines.columns)
 

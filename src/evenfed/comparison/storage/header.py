@@ -149,13 +149,11 @@ class Header:
 
     @property
     def data(self) -> Table:
-        """The options of the data."""
         options: Table = self.config["data"]
         return options
 
     @property
     def train(self) -> Table:
-        """The options of the training."""
         options: Table = self.config["train"]
         return options
 
@@ -175,7 +173,6 @@ class Header:
 
     @property
     def last_rounds(self) -> int:
-        """The number of last rounds that figures are averaged over."""
         return int(self.train["last_rounds"])
 
     @property
@@ -185,7 +182,6 @@ class Header:
 
     @property
     def train_sizes(self) -> list[int]:
-        """The number of training examples of each client."""
         sizes: list[int] = np.asarray(self.clients["train"]).tolist()
         return sizes
 
@@ -222,7 +218,6 @@ class Reached:
     lines_digest: str | None
 
     def write(self, folder: Path) -> None:
-        """Replace the last one."""
         text = json.dumps(dataclasses.asdict(self))
         replace_text(folder / REACHED, text + "\n")
 

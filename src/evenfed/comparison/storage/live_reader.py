@@ -149,7 +149,6 @@ class LiveProgress:
         return min((run.rounds for run in self.runs), default=0)
 
     def sentence(self) -> str:
-        """For people."""
         number = len(self.runs)
         if self.is_complete:
             return "The run has finished." if number == 1 else f"All {number} runs have finished."

@@ -95,7 +95,6 @@ class Choice:
         return " ".join(sentences)
 
     def candidates(self, method: str) -> list[Entry]:
-        """All entries of one method."""
         return _entries(self.findings, method)
 
     def is_admitted(self, entry: Entry) -> bool:

@@ -167,7 +167,6 @@ class CandidateTrial:
         self.trial.set_user_attr("beat", time.time())
 
     def finish(self, figures: Figures) -> None:
-        """Record what the candidate scored."""
         self.trial.set_user_attr("figures", figures)
         score = figures[self.entry.search.metric]
         self.entry.study.tell(self.trial, score)

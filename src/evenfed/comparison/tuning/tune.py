@@ -182,8 +182,6 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
 
 
 class _CandidateTrainer:
-    """Trains batches of candidates on the federation of a search."""
-
     def __init__(self, experiment: Experiment, search: Search) -> None:
         federation = dataclasses.replace(federate(experiment.data), unseen=None)  # nothing is chosen by them
         judged = federation.validation if search.select_on == "validation" else federation.judged
