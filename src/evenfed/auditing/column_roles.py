@@ -211,8 +211,11 @@ def _columns_by_role(sheet: InputTable, given: Given, metrics: Sequence[str]) ->
 
 def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """The column whose name comes first among the synonyms."""
-    known = [name for name in names if normal(name) in synonyms]
-    return min(known, key=lambda name: synonyms.index(normal(name)), default=None)
+    by_name = {normal(name): name for name in reversed(names)}
+    for synonym in synonyms:
+        if synonym in by_name:
+            return by_name[synonym]
+    return None
 
 
 def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) -> list[str]:

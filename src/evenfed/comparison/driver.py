@@ -85,11 +85,11 @@ class Sink:
         """A callback raised an error, which ends the training: save what there is."""
 
 
+@dataclass(eq=False)
 class ListenerSink(Sink):
     """Calls a listener after every round."""
 
-    def __init__(self, listen: Listener) -> None:
-        self.listen = listen
+    listen: Listener
 
     def after_round(self, group: Group) -> None:
         runs = [training.run for training in group]

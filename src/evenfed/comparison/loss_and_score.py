@@ -49,7 +49,8 @@ class LossAndScore:
         """The functions by key, as `Problem.on` and Flower's client app take them; one's own are imported."""
         functions: dict[str, Any] = {}
         for key, name in self.describe().items():
-            functions[key] = _KNOWN[key].get(name) or models.imported(name, key, "module.function")
+            known = _KNOWN[key].get(name)
+            functions[key] = known or models.imported(name, key, "module.function")
         return functions
 
     @property

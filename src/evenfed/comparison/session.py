@@ -65,7 +65,7 @@ def train_in(
         for training in group:
             _resume(training, RunFolder.of(root, training.run), starts[training.run.name])
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
-        disk = DiskSink(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
+        disk = DiskSink(listen, root, headers, problem.device, checkpoint_seconds, stop, background)
         drive(trainings, disk, callbacks, _by_engine(planned, problem, drawn))
 
 

@@ -255,22 +255,17 @@ def distinct(variants: Sequence[Variant]) -> list[Variant]:
 
 def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     """FedAvg first, added if missing: every comparison is against it. In any spelling its label is fedavg."""
-    baseline = Variant.parse("fedavg")
-    others = []
     labelled = []
     for variant in variants:
         is_fedavg = variant.algorithm.name == "fedavg"
         if is_fedavg and is_same_name(variant.label, "fedavg"):
             variant = dataclasses.replace(variant, label="fedavg")
         labelled.append(variant)
-    for variant in distinct(labelled):
-        if variant.label == "fedavg":
-            baseline = variant
-        else:
-            others.append(variant)
+    by_label = {variant.label: variant for variant in distinct(labelled)}
+    baseline = by_label.pop("fedavg", None) or Variant.parse("fedavg")
     if baseline.algorithm.name != "fedavg":
         raise InputError(f"the label 'fedavg' stands for {baseline.algorithm.name}; give that entry another label")
-    return [baseline, *others]
+    return [baseline, *by_label.values()]
 
 
 def value_of(text: str) -> Any:

@@ -1,7 +1,7 @@
 """The noise floor: how far two FedAvg figures differ by chance."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Chance:
         return student(self.freedom) * self.deviation
 
 
+@dataclass(eq=False)
 class NoiseFloor:
     """What chance does to FedAvg's figures.
 
@@ -36,10 +37,9 @@ class NoiseFloor:
     every federation, so its figures are averaged over them first.
     """
 
-    def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
-        self.comparisons = comparisons
-        self.late = late
-        self._runs: dict[tuple[int, int], RunFigures] = {}
+    comparisons: Sequence[Findings]
+    late: bool
+    _runs: "dict[tuple[int, int], RunFigures]" = field(default_factory=dict)
 
     @property
     def is_paired(self) -> bool:

@@ -56,18 +56,18 @@ class PartialRun:
         return replace(self, history=history)
 
 
+@dataclass(eq=False)
 class LiveRun:
     """One run's folder, and what was read of it."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self.so_far: PartialRun | None = None
-        self.damage: str | None = None
-        self.written_at = 0.0
-        self._states: tuple[_State | None, _State | None] = (None, None)
-        self._records: list[Record] = []
-        self._digest = ""
-        self._read_to = 0  # bytes of the file of rounds
+    folder: RunFolder
+    so_far: PartialRun | None = None
+    damage: str | None = None
+    written_at: float = 0.0
+    _states: tuple[_State | None, _State | None] = (None, None)
+    _records: list[Record] = field(default_factory=list)
+    _digest: str = ""
+    _read_to: int = 0  # bytes of the file of rounds
 
     def look(self) -> bool:
         """Read what is new; whether anything was."""

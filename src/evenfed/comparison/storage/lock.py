@@ -14,6 +14,7 @@ from ...core.files import made
 LOCK = ".lock"
 ANOTHER_FOLDER = "choose another folder (--out; in Python out=...)"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link is not followed, nothing is emptied
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = 200  # characters read of what a holder wrote of itself
 
 
@@ -86,7 +87,7 @@ def _holder(folder: Path) -> str:
 def _written_by_holder(path: Path) -> str:
     """What the process that holds this lock wrote of itself; nothing if none does."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(path, _TO_READ)
     except OSError:
         return ""
     try:

@@ -73,7 +73,8 @@ class _Entry:
         """Hand out again the trials of workers that died, or in whose place this one has come."""
         storage = self.study._storage
         for trial in self.trials(self.states.RUNNING):
-            is_own = self.task is not None and trial.user_attrs.get("errand") == self.task
+            task = trial.user_attrs.get("errand")
+            is_own = task is not None and task == self.task
             if not is_own and not _is_abandoned(trial):
                 continue
             storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
