@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
@@ -51,15 +52,15 @@ def progress_page() -> "Console":
     return Console(file=stream, highlight=False, force_jupyter=False, soft_wrap=not is_terminal)
 
 
+@dataclass(eq=False)
 class _Meter:
     """How much is done: a bar in a terminal, else a line for every tenth."""
 
-    def __init__(self, page: "Console") -> None:
-        self.page = page
-        self.total = 1
-        self.share_printed = 0.0
-        self.bar: Progress | None = None
-        self.task: TaskID | None = None
+    page: "Console"
+    total: int = 1
+    share_printed: float = 0.0
+    bar: "Progress | None" = None
+    task: "TaskID | None" = None
 
     def begin(self, total: int) -> None:
         self.total = total
@@ -123,17 +124,17 @@ def _bar(page: "Console") -> "Progress":
     )
 
 
+@dataclass(eq=False)
 class RoundsCounter:
-    """Shows the rounds of runs that train together. `talks`: first print which runs train, and on which engine."""
+    """Shows the rounds of runs that train together."""
 
-    def __init__(self, page: "Console", meter: _Meter | None = None, talks: bool = True) -> None:
-        self.page = page
-        self.meter = meter or _Meter(page)
-        self.talks = talks
-        self.names: list[str] = []
-        self.engine = ""
-        self.began = 0.0  # when the first of these rounds began, by the monotonic clock
-        self.rounds_before = 0
+    page: "Console"
+    meter: _Meter
+    talks: bool = True  # whether it first prints which runs train, and on which engine
+    names: Sequence[str] = ()
+    engine: str = ""
+    began: float = 0.0  # when the first of these rounds began, by the monotonic clock
+    rounds_before: int = 0
 
     def __call__(self, runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
         count = len(runs)
@@ -212,12 +213,12 @@ class WorkersProgress:
         """Print a message. `detail`: only with --verbose."""
 
 
+@dataclass(eq=False)
 class _ShownWorkersProgress(WorkersProgress):
-    def __init__(self, page: "Console", detail: Verbosity) -> None:
-        self.page = page
-        self.detail = detail
-        self.meter = _Meter(page)
-        self.began = 0.0
+    page: "Console"
+    meter: _Meter
+    detail: Verbosity
+    began: float = 0.0
 
     def begin(self, rounds: int, runs: int, parts: int) -> None:
         self.began = time.monotonic()
@@ -250,7 +251,8 @@ def shown_shares(detail: Verbosity) -> Iterator[WorkersProgress]:
     if detail is Verbosity.QUIET:
         yield WorkersProgress()
         return
-    with closing(_ShownWorkersProgress(progress_page(), detail)) as shares:
+    page = progress_page()
+    with closing(_ShownWorkersProgress(page, _Meter(page), detail)) as shares:
         yield shares
 
 
@@ -268,7 +270,8 @@ def live(detail: Verbosity = Verbosity.NORMAL) -> Iterator[Listener]:
         yield silence
         return
     kind = _VerboseCounter if detail is Verbosity.VERBOSE else RoundsCounter
-    with closing(kind(progress_page())) as counter:
+    page = progress_page()
+    with closing(kind(page, _Meter(page))) as counter:
         yield counter
 
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.words import counted
@@ -44,22 +45,18 @@ def share_out(
     raise_failures(outcomes, _KEPT)
 
 
+@dataclass(eq=False)
 class SearchProgress(DispatchObserver):
     """Shows how far a search is, by its database."""
 
-    def __init__(
-        self,
-        studies: Studies,
-        listen: Callable[[int, int], None],
-        listen_to_each: Callable[[Candidate], None] | None,
-        shares: WorkersProgress,
-    ) -> None:
-        self.studies = studies
-        self.listen = listen
-        self.listen_to_each = listen_to_each
-        self.shares = shares
-        self.finished, _ = studies.progress()
-        self.announced = {_key(candidate) for candidate in studies.candidates()}
+    studies: Studies
+    listen: Callable[[int, int], None]
+    listen_to_each: Callable[[Candidate], None] | None
+    shares: WorkersProgress
+
+    def __post_init__(self) -> None:
+        self.finished, _ = self.studies.progress()
+        self.announced = {_key(candidate) for candidate in self.studies.candidates()}
 
     def begin(self, batches: int, workers: int) -> None:
         size = self.studies.search.batch
