@@ -218,7 +218,7 @@ def test_an_audit_is_a_mapping():
     results = package.audit(long_rows())
     assert list(results) == list(results.keys()) == ["fedavg", "fair"] and len(results) == 2
     assert "fair" in results and "fare" not in results and 0 not in results
-    assert dict(results)["fair"] == results["fair"]
+    assert dict(results)["fair"] == results["fair"] and results.get("fare") is None
 
 
 def test_several_metrics_each_have_a_report(evenfed, tmp_path):
@@ -330,6 +330,16 @@ def test_own_runs_give_the_numbers_of_report(own_runs, evenfed):
                 if name != "inequality-late" or column.key != "weighted_mean":
                     assert cell.value == pytest.approx(figure.get("value"), abs=1e-9), (name, line.entry, column.key)
                 assert cell.low == pytest.approx(figure.get("low"), abs=1e-9)
+
+
+def test_a_folder_above_own_runs(own_runs, tmp_path):
+    (tmp_path / "runs").symlink_to(own_runs)
+    assert package.audit(tmp_path)["vred"] == package.audit(own_runs)["vred"]
+    study = tmp_path / "more" / "study"
+    study.mkdir(parents=True)
+    (study / "federation-3").symlink_to(own_runs)
+    with pytest.raises(InputError, match=r"holds 1 federation; audit one of them, e\.g\. .*federation-3"):
+        package.audit(study)
 
 
 def test_another_baseline(own_runs):

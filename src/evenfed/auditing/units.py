@@ -1,7 +1,5 @@
 """Fractions and percentages: which of them a column holds, and whether it mixes the two."""
 
-from enum import StrEnum
-
 import numpy as np
 
 from ..core.errors import InputError
@@ -10,16 +8,13 @@ from ..metrics import Metric
 from . import column_roles
 from .gather import Figures
 
+FRACTION = "fraction"  # 0 to 1
+PERCENT = "percent"  # 0 to 100
 _ROUNDING = 1e-6  # by which a share may lie outside its bounds
 _LIKE_PERCENT = 20.0  # a median above it, beside an algorithm whose figures are all below 1
 
 
-class Unit(StrEnum):
-    fraction = "fraction"  # 0 to 1
-    percent = "percent"  # 0 to 100
-
-
-def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | None) -> tuple[Vector, str]:
+def as_fractions(figures: Figures, metric: Metric, column: str, unit: str | None) -> tuple[Vector, str]:
     """The values, accuracies as fractions, and a sentence on the unit; an error where two units are mixed."""
     values = figures.values
     known = values[~np.isnan(values)]
@@ -27,10 +22,10 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         raise InputError(f"{figures.sheet}: column '{column}' holds no number; give each client's figure")
     if unit is None:
         _check_mixed(figures, metric, column)
-        unit = Unit.percent if known.max() > 1 + _ROUNDING else Unit.fraction
+        unit = PERCENT if known.max() > 1 + _ROUNDING else FRACTION
     if not metric.is_share:
         return values, ""
-    most = 100.0 if unit is Unit.percent else 1.0
+    most = 100.0 if unit == PERCENT else 1.0
     is_outside = (values < -_ROUNDING * most) | (values > most + _ROUNDING * most)
     outside = np.flatnonzero(is_outside)
     if len(outside):
@@ -38,10 +33,10 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         whose = figures.describe(row)
         raise InputError(
             f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
-            f"or 0 and 100 in percent (read as {unit.value}). If this is not an accuracy, rename the column"
+            f"or 0 and 100 in percent (read as {unit}). If this is not an accuracy, rename the column"
         )
     values = np.clip(values, 0.0, most)
-    if unit is Unit.percent:
+    if unit == PERCENT:
         return values / 100.0, "Accuracies are in percent."
     return values, ""
 
@@ -91,7 +86,7 @@ def _mixed(figures: Figures, column: str, small: int, large: int) -> InputError:
     whose_large = figures.describe(large)
     advice = ""
     if values[large] <= 100:
-        advice = ". If all of them are right as they are, in percent, add --unit percent"
+        advice = ". If all of them are in percent, add --unit percent"
     return InputError(
         f"{figures.sheet}: '{column}' mixes units: {values[small]:g} ({whose_small}) and "
         f"{values[large]:g} ({whose_large}). Give all figures as fractions (0 to 1) or all in percent "

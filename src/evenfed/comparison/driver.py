@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..callbacks import Callback, Progress
-from ..callbacks.notify import tell
+from ..callbacks.progress import after_round
 from ..core.server import Record
+from ..simulate.evaluation import evaluated
 from ..simulate.initial_models import InitialModels
 from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
-from ..simulate.scoring import evaluated
 from ..simulate.state import Run, State, divergence
 
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
@@ -85,11 +85,11 @@ class Sink:
         """A callback raised an error, which ends the training: save what there is."""
 
 
+@dataclass(eq=False)
 class ListenerSink(Sink):
     """Calls a listener after every round."""
 
-    def __init__(self, listen: Listener) -> None:
-        self.listen = listen
+    listen: Listener
 
     def after_round(self, group: Group) -> None:
         runs = [training.run for training in group]
@@ -150,7 +150,6 @@ def _drive_group(group: Group, sized_for: Sequence[Run], sink: Sink, callbacks: 
 
 
 def _stopped(group: Group) -> Group:
-    """Those that a callback has ended, or that have diverged."""
     return [training for training in group if training.stopped is not None]
 
 
@@ -213,7 +212,7 @@ class CallbackSink:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
         progress.stopped = training.stopped
-        errors = tell(self.callbacks, progress)
+        errors = after_round(self.callbacks, progress)
         training.state = progress.state
         training.stopped = progress.stopped
         if training.stopped is not None and self.engine is not None:
