@@ -31,7 +31,7 @@ part() {
     cifar10-split-*) run "$1" vred-cifar10 --set "data.seed=${1##*-}" --set noise_floor=false ;;
     cifar10-damping)
         run cifar10-damping damping-cifar10
-        evenfed choose results/cifar10-damping --floor results/cifar10 --force \
+        evenfed choose results/cifar10-damping --margin 0.82 --force \
             --out src/evenfed/experiments/damped-cifar10.toml
         ;;
     cifar10-damped-*) run "$1" damped-cifar10 --set "data.seed=${1##*-}" ;;

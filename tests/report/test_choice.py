@@ -19,10 +19,11 @@ from evenfed.comparison.experiment import Experiment
 from evenfed.comparison.storage.reading import read
 from evenfed.comparison.tuning import choose as choosing
 from evenfed.data import DataSettings, federate
+from evenfed.metrics import LOSS
 from evenfed.report import choice
 from evenfed.report.charts import choice as choice_chart
 from evenfed.report.charts.saving import save
-from reports import FLOOR, apart, put_rounds, steady
+from reports import FLOOR, put_rounds
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +101,7 @@ def test_a_grid_is_every_combination_under_a_label_of_its_own(judged):
 
 
 def choose(folder: Path, floor: Path | None = None) -> choosing.Choice:
-    return choosing.choose([read(folder)], floor and read(floor))
+    return choosing.choose([read(folder)], [read(floor)] if floor else [])
 
 
 def put(folder: Path, level: dict[str, tuple[float, float]]) -> None:
@@ -208,15 +209,80 @@ def test_of_three_dials_two_are_drawn_and_the_third_is_as_chosen(judged):
     assert {row["algorithm"] for row in drawn.rows} == set(labels.values())
 
 
-def test_the_floor_may_come_from_another_comparison_and_test_data_are_refused(judged, edited, evenfed, tmp_path):
-    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.6)})
-    other = edited(steady(apart))
-    assert choose(judged).margin.points == pytest.approx(0)
-    assert choose(judged, other).margin.points == pytest.approx(
-        100 * np.sqrt(2) * np.std([0.40, 0.44, 0.42, 0.46], ddof=1)
+def test_the_floor_is_read_and_checked_as_the_candidates_are(judged, small, evenfed, tmp_path):
+    put(judged, {"fedavg": (0.30, 0.60), FLOOR: (0.30, 0.624), "fedavg[lr=0.2]": (0.1, 0.2)})
+    (tmp_path / "floors").mkdir()
+    (tmp_path / "floors/federation-0").symlink_to(judged)
+    target = tmp_path / "x.toml"
+    done = evenfed("choose", judged, "--floor", tmp_path / "floors", "--out", target)
+    assert done.returncode == 0 and "minus 2.00 points" in " ".join(done.stdout.split()), done.stderr
+    assert choose(judged, judged).margin.points == pytest.approx(2.0)
+    first = read(judged)
+    config = {**first.header.config, "model": {**first.header.config["model"], "hidden": 5}}
+    other = replace(first, header=replace(first.header, config=config))
+    with pytest.raises(package.InputError, match=r"\(--floor\) differs from .* in model.hidden; take the margin"):
+        choosing.choose([first], [other])
+    for wrong in (["--floor", small], []):
+        folder = judged if wrong else small
+        done = evenfed("choose", folder, *wrong, "--out", tmp_path / "y.toml")
+        assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "y.toml").exists()
+
+
+def test_the_floor_gives_figures_and_federations_of_the_rule(study):
+    """Expected accuracies, and means over two federations although it has one."""
+    comparisons = fitting(study)
+    fedavgs = [findings.baseline for findings in comparisons]
+    repeated = replace(fedavgs[0], runs={seed: fedavg.runs[0] for seed, fedavg in enumerate(fedavgs)})
+    floor = replace(comparisons[0], entries=(repeated, *comparisons[0].entries[1:]), repeated=((repeated,),))
+    means = [100 * fedavg.expected.runs[0].late_fairness.mean for fedavg in fedavgs]
+    made = choosing.choose(comparisons, [floor])
+    assert made.is_expected
+    assert made.margin.points == pytest.approx(np.sqrt(2 * np.var(means, ddof=1) / 2))
+
+
+def test_what_broke_down_is_never_chosen_and_named(judged):
+    """Entries with figures and without, of one method or all of it, on any federation."""
+    put(judged, {"fedavg": (0.3, 0.6), FLOOR: (0.3, 0.61), "vred[beta=0.5]": (0.5, 0.9), "vred[beta=1.0]": (0.4, 0.7)})
+    findings = read(judged)
+
+    def breaking(label: str, seed: int):
+        entry = findings.named(label)
+        return replace(entry, runs={seed: replace(entry.runs[0], stopped="diverged in round 2")})
+
+    broken = breaking("vred[beta=0.5]", 0)
+    entries = [broken if entry.label == broken.label else entry for entry in findings.entries]
+    assert choosing.choose([findings]).chosen["vred"].label == broken.label
+    lost = replace(breaking("vred[beta=0.5]", 0), label="term", config={**broken.config, "algorithm": "term"})
+    with_broken = replace(findings, entries=tuple(entries), lost=(lost,))
+    made = choosing.choose([with_broken])
+    assert made.chosen["vred"].label == "vred[beta=1.0]" and "term" not in made.chosen
+    assert "Excluded, as training broke down: vred[beta=0.5], term. No entry is left to choose of term." in made.rule
+    verdicts = {line.entry: line.cells[-1].verdict for line in choice.tables(made)[1].lines}
+    assert verdicts["vred[beta=0.5]"] == "broke down" and verdicts["vred[beta=1.0]"] == "chosen"
+    made = choosing.choose(
+        [replace(with_broken, entries=tuple(entry for entry in entries if entry.method == "fedavg" or entry is broken))]
     )
-    done = evenfed("choose", other, "--out", tmp_path / "x.toml")
-    assert done.returncode == 2 and "judged on test data" in done.stderr and not (tmp_path / "x.toml").exists()
+    assert list(made.chosen) == ["fedavg"] and made.without_choice == ("vred", "term")
+
+
+def test_a_loss_is_too_high_not_too_low(judged):
+    findings = read(judged)
+
+    def by_loss(entry):
+        return replace(entry, runs={seed: replace(run, judged_by=LOSS) for seed, run in entry.runs.items()})
+
+    made = choosing.choose([findings._with(by_loss)], margin=0.0)
+    verdicts = {line.cells[-1].verdict for line in choice.tables(made)[1].lines}
+    assert made.findings.metric.is_loss and "mean too high" in verdicts and "mean too low" not in verdicts
+
+
+def test_entries_of_any_federation_that_are_not_in_all_are_named(study):
+    put_figures(study)
+    first, second = (read(folder) for folder in study)
+    fewer = first.only([entry.label for entry in first.entries if entry.label != "vred[beta=1.0,smooth=0.1]"])
+    for comparisons in ([fewer, second], [first, second.only(fewer.by_label)]):
+        made = choosing.choose(comparisons)
+        assert made.left_out == ("vred[beta=1.0,smooth=0.1]",) and made.left_out[0] in made.rule
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from ..core.errors import InputError
 from .console import console, say
 
 if TYPE_CHECKING:
+    from ..comparison.analysis.findings import Findings
     from ..report.document import Report
     from ..report.files import ReportRequest
 
@@ -166,9 +167,9 @@ def choose(
     splits = _whole_numbers(federations)
     folders = _comparisons(folders)
     comparisons = list(map(read, expanded(folders)))
+    repetitions: list[Findings] = []
     if floor is not None:
-        (floor,) = _comparisons([floor])
-    repetitions = read(floor) if floor else None
+        repetitions = list(map(read, expanded(_comparisons([floor]))))
     chosen = choose_entries(comparisons, repetitions, margin)
     confirming = chosen.experiment(named_after(out), range(seeds), splits)
     noise = f", margin from {floor}" if floor else ""
@@ -180,7 +181,8 @@ def choose(
     shown = choice.tables(chosen)
     page.print(terminal.pages(shown, page))
     names = str(out)
-    written = write_choice(chosen, folders[0], floor)
+    floors = [findings.folder for findings in repetitions]
+    written = write_choice(chosen, folders[0], floors)
     for path in written.paths:
         if path.suffix == ".svg":
             names += f", {path} (also .pdf, .png)"

@@ -177,25 +177,12 @@ def report(question: ReportRequest, beside_paper: bool) -> CachedReport:
 
 
 def _choice(block: Block) -> CachedReport:
-    """What was kept beside the runs chosen from, if it is of these runs, else a new choice.
-
-    It is among the folders judged on validation data; one judged on test data gives the margin.
-    """
+    """What was kept beside the runs chosen from, if it is of these runs, else a new choice."""
     folders = block.question.comparisons
     known = cached_report.load(block.question.folders[0] / "report", CHOICE)
     if known is not None and known.is_of_packed(folders):
         return known
-    judged = []
-    repetitions = None
-    for folder in folders:
-        findings = read(folder)
-        if findings.judge == "validation":
-            judged.append(findings)
-        else:
-            repetitions = findings
-    if not judged:
-        raise InputError(f"{block.where}: no folder was judged on validation data; name the one that was chosen from")
-    chosen = choose(judged, repetitions)
+    chosen = choose(list(map(read, folders)))
     return CachedReport([], choice.tables(chosen))
 
 

@@ -105,7 +105,8 @@ def tables(choice: Choice) -> list[Table]:
     findings = choice.findings
     lines = []
     for method, entry in choice.chosen.items():
-        verdict = f"of {len(choice.candidates(method))}"
+        finished = [candidate for candidate in choice.candidates(method) if candidate.label not in choice.broken]
+        verdict = f"of {len(finished)}"
         if not choice.reached[method]:
             verdict += "; none reaches the required mean"
         cells = _cells(choice, entry)
@@ -134,10 +135,15 @@ def tables(choice: Choice) -> list[Table]:
 
 def _candidates(choice: Choice) -> Table:
     lines = []
+    too_far = "mean too low" if choice.findings.metric.higher_is_better else "mean too high"
     for entry in choice.findings.entries:
-        verdict = "" if choice.is_admitted(entry) else "mean too low"
-        if choice.chosen[entry.method].label == entry.label:
+        verdict = ""
+        if entry.label in choice.broken:
+            verdict = "broke down"
+        elif choice.chosen[entry.method].label == entry.label:
             verdict = "chosen"
+        elif not choice.is_admitted(entry):
+            verdict = too_far
         cells = _cells(choice, entry)
         cells.append(Cell(verdict=verdict))
         lines.append(Line(entry.label, cells, entry.method))

@@ -1,5 +1,6 @@
 """A report's files: tables, figures and a page in a folder, the same from Python and the command line."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def _save_page(page: Page, path: Path) -> Path:
     return path
 
 
-def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> WrittenFiles:
+def write_choice(chosen: Choice, folder: Path, floors: Sequence[Path]) -> WrittenFiles:
     """choice.md, choice.json and the figure, in the folder `report` of the first comparison chosen from."""
     target = folder / "report"
     prepare(target)
@@ -126,8 +127,7 @@ def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> WrittenFil
     page = target / "choice.md"
     sources = [findings.folder for findings in chosen.comparisons]
     replace_text(page, write.markdown_of(title(sources), [], tables, drawn))
-    if floor is not None:
-        sources.append(floor)
+    sources += floors
     described = cached_report.save([], tables, sources, target, CHOICE)
     return WrittenFiles(target, [page, described], drawn)
 

@@ -48,6 +48,12 @@ def differ_in_split_only(comparisons: Sequence[Findings]) -> bool:
     return _places_that_differ(_settings(comparisons)) == [_SPLIT]
 
 
+def settings_that_differ(comparisons: Sequence[Findings]) -> list[str]:
+    """The settings, such as `train.lr`, in which the comparisons differ, the federation's seed aside."""
+    differing = _places_that_differ(_settings(comparisons))
+    return [place for place in differing if place != _SPLIT]
+
+
 def names_of(comparisons: Sequence[Findings]) -> list[str]:
     """A name for each, made of the settings that differ."""
     settings = _settings(comparisons)

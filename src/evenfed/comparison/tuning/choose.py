@@ -16,7 +16,7 @@ from ..analysis.entry_figures import EntryFigures
 from ..analysis.entry_order import by_size
 from ..analysis.findings import BASELINE, Entry, Findings
 from ..analysis.noise_floor import NoiseFloor
-from ..analysis.side_by_side import check, differ_in_split_only, in_common, in_expectation, pooled
+from ..analysis.side_by_side import check, differ_in_split_only, in_common, in_expectation, pooled, settings_that_differ
 from ..experiment import Experiment
 from ..loss_and_score import LossAndScore
 from ..variants import Variant
@@ -45,6 +45,8 @@ class Choice:
     reached: Mapping[str, bool]  # whether any candidate of the method reached the bar
     is_expected: bool = False  # whether figures are expected accuracies, not measured ones
     left_out: Sequence[str] = ()  # labels of entries that are not the same everywhere, or without expected accuracies
+    broken: Sequence[str] = ()  # labels of entries that broke down on a federation
+    without_choice: Sequence[str] = ()  # methods of which every entry broke down or was left out
 
     @property
     def findings(self) -> Findings:
@@ -90,8 +92,12 @@ class Choice:
             sentences.append("Entries chosen with smoothed losses run once more without.")
         if self.without_averaging():
             sentences.append("Entries chosen with an average run once more without.")
+        if self.broken:
+            sentences.append(f"Excluded, as training broke down: {', '.join(self.broken)}.")
         if self.left_out:
             sentences.append(f"Left out, as not comparable: {', '.join(self.left_out)}.")
+        if self.without_choice:
+            sentences.append(f"No entry is left to choose of {', '.join(self.without_choice)}.")
         return " ".join(sentences)
 
     def candidates(self, method: str) -> list[Entry]:
@@ -179,16 +185,19 @@ class Choice:
 
 def choose(
     comparisons: Sequence[Findings],
-    repetitions: Findings | None = None,
+    repetitions: Sequence[Findings] = (),
     margin: float | None = None,
 ) -> Choice:
     """Apply the rule to a comparison on validation data, or to the same one on several federations.
 
     `margin`: points below the best FedAvg's mean that a candidate's may be. By default it is the standard error of such
-    a difference, from `repetitions` of FedAvg if given, else from the comparisons themselves.
+    a difference, from `repetitions` of FedAvg (the same set-up on one federation or several) if given, else from the
+    comparisons themselves.
     """
     _check(comparisons)
-    every_label = [entry.label for entry in comparisons[0].entries]
+    _check_repetitions(comparisons, repetitions)
+    every_entry = _by_label(comparisons)
+    broken = _broken(comparisons)
     comparisons = in_common(comparisons)
     expected = _expected(comparisons)
     if expected is not None:
@@ -204,16 +213,26 @@ def choose(
         value, _ = rows[entry.label].late["worst10"]
         return judged_by.sign * value, mean(entry)
 
-    fedavg = max(_entries(comparisons[0], BASELINE), key=mean)
-    allowed = _margin(comparisons, fedavg, repetitions, margin)
+    sound = [entry for entry in comparisons[0].entries if entry.label not in broken]
+    fedavgs = [entry for entry in sound if entry.method == BASELINE]
+    if not fedavgs:
+        raise InputError(
+            f"{comparisons[0].folder}: no FedAvg is left that did not break down; run it with a smaller lr"
+        )
+    fedavg = max(fedavgs, key=mean)
+    allowed = _margin(comparisons, fedavg, repetitions, expected is not None, margin)
     bar = mean(fedavg) - allowed.points
     chosen = {BASELINE: fedavg}
     reached = {BASELINE: True}
-    methods = dict.fromkeys(entry.method for entry in comparisons[0].entries)
+    methods = dict.fromkeys(entry.method for entry in every_entry.values())
+    without_choice = []
     for method in methods:
         if method == BASELINE:
             continue
-        candidates = _sound(comparisons, _entries(comparisons[0], method))
+        candidates = [entry for entry in sound if entry.method == method]
+        if not candidates:
+            without_choice.append(method)
+            continue
         fit = [entry for entry in candidates if mean(entry) >= bar]
         reached[method] = bool(fit)
         if fit:
@@ -227,8 +246,32 @@ def choose(
         margin=allowed,
         reached=reached,
         is_expected=expected is not None,
-        left_out=tuple(label for label in every_label if label not in rows),
+        left_out=tuple(label for label in every_entry if label not in rows and label not in broken),
+        broken=tuple(broken),
+        without_choice=tuple(without_choice),
     )
+
+
+def _by_label(comparisons: Sequence[Findings]) -> dict[str, Entry]:
+    """Every entry of any comparison, those that broke down and have no figures last."""
+    by_label: dict[str, Entry] = {}
+    for findings in comparisons:
+        for entry in findings.entries:
+            by_label.setdefault(entry.label, entry)
+    for findings in comparisons:
+        for entry in findings.lost:
+            by_label.setdefault(entry.label, entry)
+    return by_label
+
+
+def _broken(comparisons: Sequence[Findings]) -> list[str]:
+    """The labels of entries that broke down on a federation."""
+    labels: dict[str, None] = {}
+    for findings in comparisons:
+        for entry in (*findings.entries, *findings.lost):
+            if entry.broken:
+                labels[entry.label] = None
+    return list(labels)
 
 
 def _expected(comparisons: Sequence[Findings]) -> list[Findings] | None:
@@ -240,8 +283,9 @@ def _expected(comparisons: Sequence[Findings]) -> list[Findings] | None:
     if expected is None:
         return None
     shared = in_common(expected)
-    for entry in _sound(comparisons, comparisons[0].entries):
-        if entry.label not in shared[0].rows:
+    broken = _broken(comparisons)
+    for entry in comparisons[0].entries:
+        if entry.label not in broken and entry.label not in shared[0].rows:
             return None
     return shared
 
@@ -263,21 +307,44 @@ def _check(comparisons: Sequence[Findings]) -> None:
             )
 
 
+def _check_repetitions(comparisons: Sequence[Findings], repetitions: Sequence[Findings]) -> None:
+    """Refuse a margin from another set-up: it says nothing about chance in this one."""
+    if not repetitions:
+        return
+    _check(repetitions)
+    for findings in repetitions:
+        differing = settings_that_differ([comparisons[0], findings])
+        if differing:
+            raise InputError(
+                f"{findings.folder} (--floor) differs from {comparisons[0].folder} in {', '.join(differing)}; take the "
+                "margin from the same set-up, on these or other federations, or fix it with --margin"
+            )
+
+
 def _margin(
     comparisons: Sequence[Findings],
     fedavg: Entry,
-    repetitions: Findings | None,
+    repetitions: Sequence[Findings],
+    is_expected: bool,
     points: float | None,
 ) -> Margin:
     """As given, or the standard error of the difference of two means."""
     if points is not None:
         return Margin(points, "as asked for")
-    if repetitions is None:
+    if not repetitions:
         error = _standard_error(comparisons, fedavg)
         if error is not None:
             return Margin(error, "the standard error of such a difference, typical of the entries judged")
     first = comparisons[0]
-    repeated = [repetitions] if repetitions is not None else comparisons
+    repeated = repetitions or comparisons
+    if repetitions and is_expected:
+        expected = in_expectation(repetitions)
+        if expected is None:
+            raise InputError(
+                f"{repeated[0].folder} (--floor): its FedAvg has no expected accuracies that fit, by which the entries "
+                "are judged; fix the margin with --margin"
+            )
+        repeated = expected
     same_rate = [replace(findings, repeated=findings.repeated[:1]) for findings in repeated]
     chance = NoiseFloor(same_rate, late=True).chance("mean", len(first.seeds))
     if chance is None:
@@ -285,7 +352,8 @@ def _margin(
             f"{repeated[0].folder} holds one FedAvg run only, which has no noise floor; give several seeds or "
             "federations, a margin (--margin), or a comparison with more FedAvg runs (--floor)"
         )
-    return Margin(chance.deviation, "one standard deviation of the difference of two FedAvg figures")
+    deviation = chance.deviation * np.sqrt(len(repeated) / len(comparisons))  # of means over as many federations
+    return Margin(float(deviation), "one standard deviation of the difference of two FedAvg figures")
 
 
 def _standard_error(comparisons: Sequence[Findings], fedavg: Entry) -> float | None:
@@ -339,16 +407,6 @@ def _mean(row: EntryFigures) -> float:
 
 def _entries(findings: Findings, method: str) -> list[Entry]:
     return [entry for entry in findings.entries if entry.method == method]
-
-
-def _sound(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[Entry]:
-    """Those that broke down nowhere; all if none is left."""
-    sound = []
-    for entry in entries:
-        broken = any(findings.named(entry.label).broken for findings in comparisons)
-        if not broken:
-            sound.append(entry)
-    return sound or list(entries)
 
 
 def _options(entry: Entry) -> dict[str, Any]:
