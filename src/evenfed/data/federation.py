@@ -289,7 +289,10 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
         if len(own_test):
             split = replace(split, test=own_test)
         splits.append(split)
-    partition.check_trained(splits)
+    if not any(len(split.train) for split in splits):
+        raise InputError(
+            "no client has a training example; raise data.examples or data.train_fraction, or ask for fewer clients"
+        )
     draw = _Draw(names, splits, seed)
     if data.is_test is not None:
         draw = draw.noted(_about_tests(bring_tests, len(parts), settings))
@@ -361,7 +364,8 @@ def _artificial_parts(
             f"partition = {settings.partition} needs classes; '{data.name}' holds sequences or numbers to predict: use "
             "natural or iid"
         )
-    partition.check_clients(clients, total)
+    if clients > total:
+        raise InputError(f"data.clients={clients} of {total:,} examples; give at most one client per example")
     if labels is None or settings.partition == "iid":
         parts = partition.iid(total, clients, seed)
         return list(map(np.sort, parts))

@@ -3,7 +3,6 @@
 A partition is a list with the rows of each client; splits are stratified by class within each client.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,20 +27,6 @@ class Split:
         """Train, validation and test together."""
         parts = (self.train, self.validation, self.test)
         return np.concatenate(parts)
-
-
-def check_clients(clients: int, examples: int) -> None:
-    """Refuse more clients than examples."""
-    if clients > examples:
-        raise InputError(f"data.clients={clients} of {examples:,} examples; give at most one client per example")
-
-
-def check_trained(splits: Sequence[Split]) -> None:
-    """Refuse a federation without any training example."""
-    if not any(len(split.train) for split in splits):
-        raise InputError(
-            "no client has a training example; raise data.examples or data.train_fraction, or ask for fewer clients"
-        )
 
 
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
