@@ -64,7 +64,6 @@ class ArraySplit:
         return rows - tests < self.min_train or tests < self.min_test
 
     def caution(self, sizes: Sequence[int]) -> str | None:
-        """A warning about small clients that are kept."""
         small = sum(map(self.is_small, sizes))
         if not small:
             return None
@@ -89,7 +88,6 @@ class ArraySplit:
 
 
 def refuse_ignored(partition: str, options: Mapping[str, Any]) -> None:
-    """Refuse an option that the partition would not use."""
     for option, value in options.items():
         if value is None or option in OPTIONS_OF[partition]:
             continue

@@ -191,7 +191,6 @@ def _address(file: OfficialFile) -> str:
 
 
 def _tell(step: str) -> None:
-    """Print one line of `--verbose` on stderr."""
     print(printable(step), file=sys.stderr)
 
 

@@ -97,7 +97,6 @@ def _handed_over(stream: IO[bytes]) -> Iterator[Said | Counts]:
 
 
 def _reason(code: int, errors: IO[str]) -> str:
-    """Why the other process ended early."""
     if code == -signal.SIGXCPU:
         return "the HDF5 library makes no progress with it"
     if code < 0:

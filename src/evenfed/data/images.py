@@ -247,7 +247,6 @@ def _rgb_chunks(files: list[Labelled], targets: list[int], notes: list[str]) -> 
 
 
 def _rgb(path: Path) -> Images | None:
-    """[3, height, width] of an RGB image, None for any other."""
     try:
         from PIL import Image
     except ImportError as error:

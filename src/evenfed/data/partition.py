@@ -24,7 +24,6 @@ class Split:
     test: Rows
 
     def all_rows(self) -> Rows:
-        """Train, validation and test together."""
         parts = (self.train, self.validation, self.test)
         return np.concatenate(parts)
 

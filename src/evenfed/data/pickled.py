@@ -74,7 +74,6 @@ def _refusal(path: Path, why: str) -> InputError:
 
 
 def _executed(content: bytes) -> Any:
-    """What the instructions of a pickle make."""
     stack: list[Any] = []
     memo: dict[Any, Any] = {}  # by number
     for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,6 @@ def folder(name: str) -> Path:
 
 
 def names() -> list[str]:
-    """The data sets that were added, complete ones only."""
     added = []
     for meta in root().glob(f"*/{META}"):
         name = meta.parent.name
@@ -98,7 +97,6 @@ def write(
 
 
 def save(data: Dataset, destination: Path) -> None:
-    """Write a data set that is in memory."""
     fields = dict(vars(data))
     del fields["is_test"]  # only a folder of one's own marks test rows
     write(destination, **fields)
@@ -199,7 +197,6 @@ def _all_or_nothing(destination: Path) -> Iterator[Path]:
 
 
 def _hidden_sibling(destination: Path, what: str = "") -> Path:
-    """A new hidden folder on the same disk."""
     path = tempfile.mkdtemp(
         prefix=f".{destination.name}{what}-",
         dir=destination.parent,
@@ -293,26 +290,19 @@ def _meta(name: str) -> dict[str, Any]:
     return meta
 
 
-def _has_keys(table: object, keys: set[str]) -> TypeGuard[dict[str, Any]]:
-    """Whether this is a table with these keys."""
-    return isinstance(table, dict) and keys <= table.keys()
-
-
 def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
     """Refuse a description that lacks something that `write` writes."""
-    is_whole = isinstance(meta.get("classes"), int)
-    for key in ("owner_names", "notes"):
-        is_whole = is_whole and isinstance(meta.get(key), list)
-    headers = meta.get("arrays")
-    if not is_whole or not _has_keys(headers, {"inputs", "targets"}):
-        raise _damaged(path, "parts of it are missing")
-    if not headers.keys() <= {"inputs", "targets", "owners"}:
+    kinds = {"classes": int, "owner_names": list, "notes": list, "arrays": dict}
+    for key, kind in kinds.items():
+        if not isinstance(meta.get(key), kind):
+            raise _damaged(path, f"its part '{key}' is missing")
+    headers = meta["arrays"]
+    if not {"inputs", "targets"} <= headers.keys() <= {"inputs", "targets", "owners"}:
         raise _damaged(path, "it names other arrays")
     for header in headers.values():
-        if not _has_keys(header, {"shape", "dtype", "sha256"}):
+        is_header = isinstance(header, dict) and {"shape", "dtype", "sha256"} <= header.keys()
+        if not is_header or not isinstance(header["shape"], list):
             raise _damaged(path, "parts of an array's header are missing")
-        if not isinstance(header["shape"], list):
-            raise _damaged(path, "an array has no shape")
 
 
 def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
