@@ -119,7 +119,6 @@ class ArrayLayout:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether the name matches any of the patterns."""
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 

@@ -17,7 +17,7 @@ from ..logs import log
 from ..reply_fields import MissingMetricError
 from .fair_state import FairState
 from .foreign_clients import LOSS, PARTITION, SIZE, ForeignClients, ReportKeys
-from .trips import ForeignRound
+from .trips import ForeignRound, PerClient
 
 DURING = (
     "'{loss}' does not say at which model it was measured; Flower's usual clients average it over batches while they "
@@ -39,7 +39,7 @@ class ForeignReplies:
     keeps_models: bool  # with the metrics of train replies
     measured_before: bool = False  # the client's own loss is of the model it received
     tell_errors: bool = False
-    losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
+    losses: PerClient = field(default_factory=dict)  # of the current model, by position
     logged: set[str] = field(default_factory=set)  # what is logged once
 
     def __post_init__(self) -> None:
@@ -101,9 +101,9 @@ class ForeignReplies:
         replies: Iterable[Message],
         number: int,
         asked: Iterable[int],
-    ) -> tuple[dict[int, float], list[RecordDict]]:
+    ) -> tuple[PerClient, list[RecordDict]]:
         """The scores in evaluate replies of a round, by position, and what the usable replies hold."""
-        scores: dict[int, float] = {}
+        scores: PerClient = {}
         contents = []
         failures = dict.fromkeys(asked, "no reply")
         for reply in replies:

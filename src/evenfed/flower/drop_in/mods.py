@@ -141,7 +141,6 @@ class _Extended(ClientApp):
         return _with_loss(reply, context, loss, size)
 
     def _measured(self, message: Message, context: Context) -> tuple[float, int]:
-        """(loss of the message's model, number of training examples)."""
         module = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self.model()
         arrays = next(iter(message.content.array_records.values()))
         module.load_state_dict(arrays.to_torch_state_dict())
@@ -185,7 +184,6 @@ def _with_loss(
     loss: float,
     size: int | None = None,
 ) -> Message:
-    """The reply with what was measured among its metrics."""
     if reply.has_error():
         return reply
     values = reply_fields.metrics(reply)

@@ -15,6 +15,8 @@ from ...core.server import Record, Server, Update
 from ...core.spooled import SpooledUpdates
 from ...settings import Settings
 
+PerClient = dict[int, float]  # a number of each client that has one
+
 
 def check_trips(
     trips: int,
@@ -43,7 +45,7 @@ class HeldUpdates:
 
     def __init__(self) -> None:
         self.drawn = torch.zeros(0, dtype=torch.int64)
-        self.losses: dict[int, float] = {}
+        self.losses: PerClient = {}
         self._held = SpooledUpdates()
 
     def add(self, update: Update, loss: float) -> None:
@@ -52,7 +54,6 @@ class HeldUpdates:
         self._held.put(client, vars(update))
 
     def _taken(self, client: int) -> Update:
-        """A client's update, which waits no longer."""
         return Update(**self._held.take(client))
 
     def folded(self, server: Server) -> Fold:
@@ -81,7 +82,7 @@ def waiting_for_losses(server: Server) -> Waiting:
 class ForeignRound:
     """A round over clients whose losses are known before it, or come with their updates."""
 
-    def __init__(self, drawn: list[int], losses: dict[int, float]) -> None:
+    def __init__(self, drawn: list[int], losses: PerClient) -> None:
         self.losses = losses  # those known before
         self.awaited = set(drawn)
         self.failures: dict[int, str] = {}  # client -> reason
