@@ -139,7 +139,7 @@ def _class_counts(data: Dataset, splits: Sequence[Split]) -> Rows | None:
         return None
     counts = []
     for split in splits:
-        rows = split.all_rows()
+        rows = np.concatenate([split.train, split.validation, split.test])
         labels = targets[rows]
         of_client = np.bincount(labels, minlength=data.classes)
         counts.append(of_client)

@@ -23,10 +23,6 @@ class Split:
     validation: Rows
     test: Rows
 
-    def all_rows(self) -> Rows:
-        parts = (self.train, self.validation, self.test)
-        return np.concatenate(parts)
-
 
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.

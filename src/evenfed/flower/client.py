@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from .message_work import MessageWork
 from .secagg import masking_client
 from .secagg.mask_crypto import Vector
 from .secagg.masked_sums import MEAN, RECORD, SCORES, MaskedTask
+from .wire import Fields, Values
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
@@ -104,7 +104,7 @@ class Site:
         problem = work.problem
         evaluation.check_alone(problem)
         partitions = context.node_config.get("num-partitions", 0)
-        facts: dict[str, Any] = {
+        facts: Fields = {
             "partition-id": work.position,
             "num-partitions": int(partitions),
             "name": problem.client_names[work.position],
@@ -132,7 +132,7 @@ class Site:
         """The received model after local training; a personal model is trained as well and stays here."""
         task = wire.Task.read(message)
         work = self._work(context, task)
-        metrics: dict[str, Any] = {"num-examples": work.train_size}
+        metrics: Fields = {"num-examples": work.train_size}
         if task.measure:
             metrics["loss"] = work.loss(message, task.measure)
         theta, buffers = work.receive(message)
@@ -187,7 +187,7 @@ class Site:
         task = wire.Task.read(message)
         work = self._work(context, task)
         judged = work.problem.judged
-        metrics: dict[str, Any] = {"num-examples": 0}
+        metrics: Fields = {"num-examples": 0}
         if task.measure:
             metrics["loss"] = work.loss(message, task.measure)
         if judged is None:
@@ -304,7 +304,7 @@ def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
     loss = wire.number(reply, "loss")
     if loss is None or not math.isfinite(loss):
         raise InputError("its loss is not finite")
-    measured: dict[str, Any] = {
+    measured: Fields = {
         "run": task.run,
         "index": task.index,
         "loss": loss,
@@ -314,7 +314,7 @@ def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
 
 
 def _loss_of_round(context: Context, task: wire.Task) -> float:
-    known: wire.Values = context.state.config_records.get(MEASURED_LOSS, {})
+    known: Values = context.state.config_records.get(MEASURED_LOSS, {})
     same_run = known.get("run") == task.run
     same_round = known.get("index") == task.index
     if not (same_run and same_round):

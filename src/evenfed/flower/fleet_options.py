@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
 from ..core.scalars import is_number, unwrap_fields, unwrapped
-from ..core.tables import changed_fields
 from ..settings import Settings
 from .logs import log
 from .messaging import ClosingRule, Responsiveness
@@ -96,10 +95,6 @@ class FleetOptions:
         """How many to draw of the eligible where so many are needed, and when their trips close."""
         wanted = math.ceil(self.oversample * needed - _ROUNDING)
         return RoundClosing(self.quorum, min(wanted, eligible), needed)
-
-    def describe(self) -> dict[str, Any]:
-        """As JSON stores it: those that are not the default."""
-        return changed_fields(self)
 
 
 @dataclass(frozen=True)

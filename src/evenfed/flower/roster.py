@@ -21,7 +21,7 @@ from .client_info import ClientInfo, Model, agreed_metric, facts_in, most_common
 from .journal import clients_table
 from .logs import log
 from .messaging import LONGEST_PAUSE, SHORTEST_PAUSE, PendingReplies, Responsiveness
-from .sites import Admission, SiteList
+from .sites import Admission
 from .wire import Values
 
 
@@ -52,7 +52,11 @@ class Roster:
 
     def __post_init__(self) -> None:
         if self.admission.listed is not None:
-            self._check_sites(self.admission.listed)
+            sites = self.admission.listed
+            count = len(sites)
+            if self.clients not in (None, count):
+                raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
+            self.clients = count
         self.stated = self.clients
         self.present: set[int] = set()
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
@@ -60,12 +64,6 @@ class Roster:
         self._questions: PendingReplies | None = None
         self._agreed_on = 0  # what so many nodes said
         self.has_grown = False  # clients were met since this was last set
-
-    def _check_sites(self, sites: SiteList) -> None:
-        count = len(sites)
-        if self.clients not in (None, count):
-            raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
-        self.clients = count
 
     def wait_for_clients(
         self,

@@ -101,15 +101,10 @@ def _strategy(chosen: dict[str, Any], run_id: int, listen: Callbacks) -> FairStr
     callbacks = callback_list(listen)
     track = chosen.pop("track", None)
     if track is not None:
-        callbacks += by_name(trackers(_names(track)))
+        if isinstance(track, str):  # a run's configuration holds no lists
+            track = [name.strip() for name in track.split(",")]
+        callbacks += by_name(trackers(track))
     return FairStrategy(algorithm, label=label, out=out, resume=resume, listen=callbacks, **chosen)
-
-
-def _names(track: Any) -> Any:
-    """Several names in one text, which is all that a run's configuration holds."""
-    if not isinstance(track, str):
-        return track
-    return [name.strip() for name in track.split(",")]
 
 
 def _wrapped(wrap: Callable[[Strategy], Strategy], strategy: FairStrategy) -> Strategy:

@@ -29,7 +29,7 @@ from . import wire
 from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, check_known, seconds
-from .journal import AboutClients, Ask, Journal, run_rounds
+from .journal import AboutClients, Journal, run_rounds
 from .logs import guard_caution, guard_lines, log, round_line
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
@@ -209,20 +209,17 @@ class FairStrategy(Strategy):
             result = result_of(self.records, self.journal.about.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
-            ask = self._asking(outer)
+
+            def ask(messages: Iterable[Message]) -> Iterable[Message]:
+                replies = self._state.replies(messages)
+                return replies if outer is self else list(replies)  # a wrapper reads them more than once
+
             run_rounds(outer, grid, self.journal, ask, arrays, result, train_config, evaluate_config)
         finally:
             self.journal.close()
         result.arrays = self.deployed
         self.journal.log_end(result, time.perf_counter() - began)
         return result
-
-    def _asking(self, outer: Strategy) -> Ask:
-        """How replies come: one by one, unless a wrapper reads them more than once."""
-        ask = self._state.replies
-        if outer is self:
-            return ask
-        return lambda messages: list(ask(messages))
 
     def _resume_or_begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
         """Where the run was left; a finished one needs no client for that. Returns the current model."""

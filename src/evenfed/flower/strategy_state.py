@@ -28,7 +28,7 @@ def first_server(
     private: bool,
 ) -> Server:
     """The server before its first round, over clients of these sizes [n]."""
-    travelling = layout.chosen(arrays)
+    travelling = ArrayRecord({name: arrays[name] for name in layout.tensors})
     theta, buffers = layout.read(travelling)
     server = new_server(
         algorithm,

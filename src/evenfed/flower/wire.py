@@ -41,6 +41,7 @@ CONFIG = "config"
 METRICS = "metrics"
 
 Values = Mapping[str, Any]  # by name
+Fields = dict[str, Any]  # of a record that is being made
 Models = Mapping[str, ArrayRecord]  # by the record's name
 
 _SEEDS = ("seed", "local_seed")
@@ -113,7 +114,7 @@ class Task:
     @classmethod
     def read(cls, message: Message) -> "Task":
         config = message.content.config_records[CONFIG]
-        fields: dict[str, Any] = {}
+        fields: Fields = {}
         for name in cls.__dataclass_fields__:
             key = PREFIX + name
             if key in config:

@@ -244,10 +244,7 @@ class Fair(FedAvg):
             unmeasured = self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
         known = self._reader.losses
-        losses = {}
-        for position in drawn:
-            if position in known:
-                losses[position] = known[position]
+        losses = {position: known[position] for position in drawn if position in known}
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
         if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:

@@ -84,13 +84,6 @@ class ReportKeys:
             return None, True
         return reply_fields.loss(values, self.loss, least), False
 
-    def size_of(self, reply: Message) -> float:
-        return reply_fields.size(reply_fields.metrics(reply), self.size)
-
-    def score_of(self, reply: Message) -> float | None:
-        least, most = self.score_range
-        return reply_fields.number(reply_fields.metrics(reply), self.score, least, most)
-
 
 class ForeignClients:
     """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""

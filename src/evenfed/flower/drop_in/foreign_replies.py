@@ -133,7 +133,7 @@ class ForeignReplies:
         """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
         reply_fields.refuse_failure(reply, self.tell_errors)
         trained = state.layout.read(reply_fields.model(reply))
-        size = self.keys.size_of(reply)
+        size = reply_fields.size(reply_fields.metrics(reply), self.keys.size)
         loss = round.losses.get(position)
         if loss is None and self.keys.loss_in == "train":
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
@@ -149,13 +149,15 @@ class ForeignReplies:
     def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
         reply_fields.refuse_failure(reply, self.tell_errors)
-        score = self.keys.score_of(reply)
+        least, most = self.keys.score_range
+        values = reply_fields.metrics(reply)
+        score = reply_fields.number(values, self.keys.score, least, most)
         self.clients.note(position, reply)
         if self.settings.average is None:  # else the average was evaluated, which clients do not train
             with contextlib.suppress(InputError):  # the next round asks for it again
                 self._keep_loss(reply, position)
         with contextlib.suppress(InputError):  # only shown, never used
-            tested_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
+            tested_on = reply_fields.number(values, self.weighted_by_key, least=0)
             self.clients.tested_on[position] = tested_on or 0.0
         return score
 

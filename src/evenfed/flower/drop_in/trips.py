@@ -53,9 +53,6 @@ class HeldUpdates:
         self.losses[client] = loss
         self._held.put(client, vars(update))
 
-    def _taken(self, client: int) -> Update:
-        return Update(**self._held.take(client))
-
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came; the updates are folded in the order they were asked for."""
         clients = self.drawn.tolist()
@@ -68,7 +65,7 @@ class HeldUpdates:
         """Fold those that came, in the plan's order."""
         for client in fold.plan.ids.tolist():
             if client in self.losses:
-                fold.add(self._taken(client))
+                fold.add(Update(**self._held.take(client)))
 
 
 Waiting = HeldUpdates | RunningSums
