@@ -169,7 +169,8 @@ def _values(state: Any) -> NDArray[np.uint8]:
     _, shape, dtype, columns_first, content = state
     if not isinstance(dtype, _Bytes) or not isinstance(content, bytes):
         raise _NotABatchError("it has an array of something else than bytes")
-    if not isinstance(shape, tuple) or not all(map(_is_length, shape)):
+    is_shape = isinstance(shape, tuple) and all(type(axis) is int and axis >= 0 for axis in shape)
+    if not is_shape:
         raise _NotABatchError("it has an array of impossible shape")
     if math.prod(shape) != len(content):
         raise _NotABatchError(f"it has an array of shape {shape} with {len(content):,} bytes")
@@ -177,10 +178,6 @@ def _values(state: Any) -> NDArray[np.uint8]:
     if columns_first is True:
         return values.reshape(shape, order="F")
     return values.reshape(shape)
-
-
-def _is_length(axis: Any) -> bool:
-    return type(axis) is int and axis >= 0
 
 
 def _encoded(arguments: Any) -> bytes:
@@ -210,9 +207,8 @@ def _small(value: int) -> int:
     return value
 
 
-def _old_text(value: str) -> bytes:
-    """Python 2's strings are bytes; `genops` shows them as latin-1."""
-    return value.encode("latin1")
+def _bytes(value: str) -> bytes:
+    return value.encode("latin1")  # Python 2's strings are bytes, which `genops` shows as latin-1
 
 
 _IGNORED = {"PROTO", "FRAME", "STOP"}
@@ -222,7 +218,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {  # of an instruction's argument
     **dict.fromkeys(["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"], _small),
     **dict.fromkeys(["BINBYTES", "SHORT_BINBYTES", "BINBYTES8"], lambda value: value),
     **dict.fromkeys(["UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"], lambda value: value),
-    **dict.fromkeys(["STRING", "BINSTRING", "SHORT_BINSTRING"], _old_text),
+    **dict.fromkeys(["STRING", "BINSTRING", "SHORT_BINSTRING"], _bytes),
     "MARK": lambda _: _MARK,
     "NONE": lambda _: None,
     "NEWTRUE": lambda _: True,

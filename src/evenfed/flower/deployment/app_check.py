@@ -148,7 +148,7 @@ class AppTrial:
         self._check_private(facts)
         if self.report.faults:
             return  # what the server would say follows from them
-        message = self._first(_has_model)
+        message = self._first(lambda sent: wire.ARRAYS in sent.content.array_records)
         if message is None:
             return
         for node in self.contexts:
@@ -284,10 +284,6 @@ def _check_model(client: SiteApp, message: Message) -> None:
             raise InputError(
                 f"{name} is {ours} in the sites' model and {theirs} in the server's; give both the same model function"
             )
-
-
-def _has_model(message: Message) -> bool:
-    return wire.ARRAYS in message.content.array_records
 
 
 def _trains(message: Message) -> bool:

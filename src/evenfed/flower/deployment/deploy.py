@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -248,7 +249,7 @@ def _site_keys(own: OutputFolder, site: str) -> bytes:
         tls_key = certificates.new_key()
         certificate = certificates.self_signed(site, LOOPBACK, tls_key)
         own.write("tls.crt", certificates.pem(certificate))
-        own.write("secret", certificates.new_secret(), PRIVATE)
+        own.write("secret", secrets.token_hex(32), PRIVATE)  # shared with the process that runs apps
         own.write("tls.key", certificates.pem(tls_key), PRIVATE)
     return certificates.read_public(own.read("key.pub"), site)
 

@@ -248,9 +248,10 @@ class Fair(FedAvg):
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
         if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:
-            self._round.leave_out(unmeasured)  # a train reply holds another loss
+            self._round.failures.update(unmeasured)  # a train reply holds another loss
+            self._round.awaited -= unmeasured.keys()
         drawn = sorted(self._round.awaited)
-        if self._round.is_measured and self.clients.have_sizes(drawn):
+        if self._round.is_measured and all(self.clients.sizes[position] for position in drawn):
             server = state.sized(self.clients.counts())
             drawn = self._round.open(server)
         self._sampling.enough = self._sampling.closing.updates(len(drawn), measured=len(messages))

@@ -57,11 +57,6 @@ def recall(clients: ForeignClients, notes: Notes) -> None:
             clients.partitions[position] = int(partition)
 
 
-def recall_names(clients: ForeignClients, table: Table) -> None:
-    clients.sizes = [float(size) for size in table["train"]]
-    clients.names = list(table["names"])
-
-
 def notes_of(server: Server, clients: ForeignClients, measured: PerClient) -> dict[str, Tensor]:
     """What the next round depends on in addition to the server's own state."""
     nodes = []
@@ -145,7 +140,8 @@ class FairJournal:
         journal = self.journal
         if journal.is_finished(self._config()):
             self.state.restore(journal.ended_state().server)
-            recall_names(self.clients, journal.clients)
+            self.clients.sizes = list(map(float, journal.clients["train"]))
+            self.clients.names = list(journal.clients["names"])
             return {}
         notes = journal.kept_notes()
         if not notes:

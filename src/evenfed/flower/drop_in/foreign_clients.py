@@ -140,9 +140,6 @@ class ForeignClients:
         node = self.nodes[position]
         self.sizes[position] = self.admission.believed(node, position, size)
 
-    def have_sizes(self, positions: Iterable[int]) -> bool:
-        return all(self.sizes[position] > 0 for position in positions)
-
     def counts(self) -> Tensor:
         return torch.tensor(self.sizes, dtype=torch.float64)
 

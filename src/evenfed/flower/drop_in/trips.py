@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 import torch
 
@@ -87,11 +86,6 @@ class ForeignRound:
         self.held = HeldUpdates()
         self.held.drawn = torch.tensor(drawn, dtype=torch.int64)
         self.fold: Fold | None = None
-
-    def leave_out(self, reasons: Mapping[int, str]) -> None:
-        """Drop clients before they train."""
-        self.failures.update(reasons)
-        self.awaited -= reasons.keys()
 
     @property
     def is_measured(self) -> bool:
