@@ -138,7 +138,7 @@ def damage(name: str) -> list[str]:
     faults = []
     headers = _meta(name)["arrays"]
     for which, header in headers.items():
-        path = _array_file(name, which)
+        path = folder(name) / f"{which}.npy"
         if not path.is_file():
             faults.append(f"{path} is missing")
         elif file_digest(path, "sha256") != header["sha256"]:
@@ -202,10 +202,6 @@ def _hidden_sibling(destination: Path, what: str = "") -> Path:
         dir=destination.parent,
     )
     return Path(path)
-
-
-def _array_file(name: str, which: str) -> Path:
-    return folder(name) / f"{which}.npy"
 
 
 def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
@@ -306,7 +302,7 @@ def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
 
 
 def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
-    path = _array_file(name, which)
+    path = folder(name) / f"{which}.npy"
     header = headers[which]
     try:
         array: Array = np.load(path, mmap_mode="r")

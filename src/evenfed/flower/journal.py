@@ -8,7 +8,6 @@ from importlib.metadata import version
 from logging import INFO, WARNING
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -60,7 +59,7 @@ class AboutClients:
         return self.module
 
 
-def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> dict[str, Any]:
+def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> Table:
     """The clients as a run's header keeps them: names, and numbers of examples."""
     return {
         "names": list(names),
@@ -126,7 +125,7 @@ class Journal:
         self._is_locked = False
 
     @property
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> Table:
         """What of the callbacks decides the result, for the run's configuration."""
         return deciding(self.callbacks)
 

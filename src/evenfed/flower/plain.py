@@ -5,7 +5,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from logging import INFO
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from .drop_in.trips import Waiting, waiting_for_losses
 from .fleet_options import RoundClosing
 from .logs import log
 from .messaging import ClosingRule
-from .wire import Models, ScoreRequest, Task, Values
+from .wire import Fields, Models, ScoreRequest, Task, Values
 
 ACCURACIES = ("accuracy", "unpadded", "current")
 SCORES = ("accuracy", "test_losses", "unpadded", "current", "current_losses")  # the record's fields
@@ -157,10 +156,10 @@ class PlainRound:
         self.enough = self.closing.scores(len(messages))
         return messages
 
-    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
+    def collect_scores(self, answers: Iterable[Message]) -> Fields:
         """What the record says of the scores; losses that come with them are kept in `measured`."""
         everyone = len(self.server.sizes)
-        columns: dict[str, Any] = {}
+        columns: Fields = {}
         least, most = self.connection.roster.score_range()
         self.measured = {}
         for reply in answers:
@@ -173,7 +172,8 @@ class PlainRound:
                 self._log_not_scored(client, error)
                 continue
             if wire.number(reply, "loss") is not None:
-                self._keep_loss(client, reply)
+                with contextlib.suppress(InputError):  # one that is not usable is asked for again
+                    self.measured[client] = self._loss_in(reply)
             for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None or not math.isfinite(value):
@@ -189,11 +189,6 @@ class PlainRound:
         for client in self.unanswered.values():
             self._log_not_scored(client, self._why_unanswered(client))
         return columns
-
-    def _keep_loss(self, client: int, reply: Message) -> None:
-        """For the next round; one that is not usable is asked for again then."""
-        with contextlib.suppress(InputError):
-            self.measured[client] = self._loss_in(reply)
 
     def _loss_in(self, reply: Message) -> float:
         """The loss that a reply holds; one that cannot be weighed is refused."""

@@ -16,7 +16,7 @@ from ..callbacks import Callbacks
 from ..callbacks.progress import RunInfo
 from ..comparison.analysis.configuration import config_of
 from ..comparison.storage.folder import RunFolder
-from ..comparison.storage.header import Header
+from ..comparison.storage.header import Header, Table
 from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
@@ -133,7 +133,7 @@ class FairStrategy(Strategy):
         self.evaluate_fn: EvaluateFunction | None = None
         self.how = IN_ORDER if ordered else AS_THEY_ARRIVE
         self._started: StrategyState | None = None
-        self._privacy: dict[str, Any] | None = None  # settings of a wrapper
+        self._privacy: Table | None = None  # settings of a wrapper
 
     @property
     def server(self) -> Server:
@@ -365,7 +365,7 @@ class FairStrategy(Strategy):
             module=self.module,
         )
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> Table:
         """All that decides the result, but for the model, which clients know."""
         if self.header is not None:
             return dict(self.header.config)

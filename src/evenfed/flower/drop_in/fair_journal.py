@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ _MEASURED = "fair.measured"
 _RANDOM = "fair.random"
 
 
-def clients_of(clients: ForeignClients) -> dict[str, Any]:
+def clients_of(clients: ForeignClients) -> Table:
     """The clients met so far, as a run's header keeps them."""
     positions = range(len(clients.sizes))
     names = [clients.name(position) for position in positions]
@@ -188,7 +187,7 @@ class FairJournal:
         folder = self.journal.folder
         if folder is None:
             return
-        row: dict[str, Any] = {"round": number}
+        row: Table = {"round": number}
         for kind, metrics in kept.items():
             row[kind] = None if metrics is None else dict(metrics)
         with plain_file(folder.path / METRICS).open("a") as file:
@@ -217,7 +216,7 @@ class FairJournal:
         names = [self.clients.name(position) for position in range(len(self.clients.sizes))]
         return AboutClients(names, self.clients.keys.metric)
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> Table:
         """All that decides the result, as far as the server does."""
         listed = self.clients.admission.listed
         places = {} if listed is None else {"sites": len(listed)}

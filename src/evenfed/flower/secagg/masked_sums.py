@@ -173,7 +173,10 @@ class MaskedSums:
         if kind in SCORES and task.measure:
             numbers += 1
         self.title = title
-        self._set_coefficients()
+        shares = self.server.shares_of(torch.tensor(self.clients))
+        coefficients = self.server.algorithm.coefficients(shares)  # c_i
+        self.coefficients = dict(zip(self.clients, coefficients.tolist(), strict=True))
+        self.score_coefficient = 1 / len(self.clients)
         self.running = self.session.sum(self.nodes, numbers, size)
         requests = self.running.wanted()
         if self.following is not None:
@@ -245,13 +248,6 @@ class MaskedSums:
         messages = self.begin(kind, title, task, models, {})
         self.collect(self.connection.replies(messages))
         return self.finish()
-
-    def _set_coefficients(self) -> None:
-        """c_i of those left, the algorithm's own, and 1/m for scores."""
-        shares = self.server.shares_of(torch.tensor(self.clients))
-        coefficients = self.server.algorithm.coefficients(shares)
-        self.coefficients = dict(zip(self.clients, coefficients.tolist(), strict=True))
-        self.score_coefficient = 1 / len(self.clients)
 
     def _masked_task(self, kind: str, client: int) -> MaskedTask:
         server = self.server

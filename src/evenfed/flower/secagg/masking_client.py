@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -18,7 +17,7 @@ from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
 from ...core.errors import InputError
 from .. import wire
-from ..wire import Values
+from ..wire import Fields, Values
 from . import mask_crypto
 from .mask_crypto import Vector, Words
 
@@ -52,7 +51,7 @@ def respond(message: Message, context: Context, contribute: Contribute) -> Messa
     for part, text in message.content.config_records[PROTOCOL].items():
         orders[part] = json.loads(str(text))
     kept = _kept_keys(context)
-    answer: dict[str, Any] = {}
+    answer: Fields = {}
     if MASKED in orders:
         order = orders[MASKED]
         keys = _of_session(kept, order)

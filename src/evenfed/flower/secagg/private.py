@@ -7,7 +7,6 @@ this one's update, and its first mean is summed together with this one's scores,
 import dataclasses
 from collections.abc import Iterable, Sequence
 from logging import INFO, WARNING
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from .. import wire
 from ..connection import Connection
 from ..logs import log
 from ..messaging import ClosingRule
-from ..wire import ScoreRequest, Task, Values
+from ..wire import Fields, ScoreRequest, Task, Values
 from .mask_crypto import Vector
 from .masked_sums import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, MaskedTotal, sums_of_round
 from .masking_client import LEAST
@@ -57,14 +56,14 @@ def _private_names() -> list[str]:
     return able
 
 
-def wrapper_settings(wrapped: Strategy, private: bool) -> dict[str, Any]:
+def wrapper_settings(wrapped: Strategy, private: bool) -> Fields:
     """The name and settings of one of Flower's privacy wrappers; refused if it looks into single replies."""
     if private and not isinstance(wrapped, DifferentialPrivacyClientSideFixedClipping):
         raise InputError(
             f"{type(wrapped).__name__} looks into single replies, which private=True hides; use "
             "DifferentialPrivacyClientSideFixedClipping with fixedclipping_mod, which clips before the mask"
         )
-    settings: dict[str, Any] = {"wrapper": type(wrapped).__name__}
+    settings: Fields = {"wrapper": type(wrapped).__name__}
     for name, value in vars(wrapped).items():
         is_setting = isinstance(value, int | float | str)
         if is_setting and not name.startswith("_"):
@@ -265,7 +264,7 @@ class PrivateRound:
         sums.open(ready)
         return sums
 
-    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
+    def collect_scores(self, answers: Iterable[Message]) -> Fields:
         return {"scores": self.scores}
 
     def _moved(self, total: MaskedTotal) -> Server:
