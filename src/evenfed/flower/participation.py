@@ -4,7 +4,6 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any
 
 import numpy as np
 import torch
@@ -123,7 +122,7 @@ class Participation:
         steps = self.settings.batching.local_steps(grown.sizes.numpy())
         return dataclasses.replace(grown, local_steps=torch.as_tensor(steps, dtype=torch.int64))
 
-    def newly_met(self, is_last: bool) -> dict[str, Any] | None:
+    def newly_met(self, is_last: bool) -> Values | None:
         """All clients, if some were met since this was last asked; of very many after the last round only."""
         known = len(self.roster.facts)
         clients = self.roster.clients or 0

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -376,5 +375,5 @@ class Roster:
                 tested.append(client)
         return tested
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Values:
         return clients_table(self.names(), self.column("train"), self.column("test"))

@@ -187,9 +187,8 @@ class FairJournal:
         folder = self.journal.folder
         if folder is None:
             return
-        row: Table = {"round": number}
-        for kind, metrics in kept.items():
-            row[kind] = None if metrics is None else dict(metrics)
+        metrics = {kind: None if record is None else dict(record) for kind, record in kept.items()}
+        row = {"round": number, **metrics}
         with plain_file(folder.path / METRICS).open("a") as file:
             file.write(json.dumps(row) + "\n")
 
