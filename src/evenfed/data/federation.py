@@ -363,8 +363,7 @@ def _artificial_parts(
     if clients > total:
         raise InputError(f"data.clients={clients} of {total:,} examples; give at most one client per example")
     if labels is None or settings.partition == "iid":
-        parts = partition.iid(total, clients, seed)
-        return list(map(np.sort, parts))
+        return partition.iid(total, clients, seed)
     if settings.partition == "shards":
         return partition.shards(labels, clients, settings.shards_per_client, seed)
     return partition.dirichlet(labels, clients, settings.concentration, seed)

@@ -87,10 +87,10 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
 
 
 def iid(rows: int, clients: int, seed: int) -> Parts:
-    """The same distribution for everyone: a random permutation cut into equal parts."""
+    """The same distribution for everyone: a random permutation cut into equal parts, each in the data set's order."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(rows)
-    return np.array_split(shuffled, clients)
+    return list(map(np.sort, np.array_split(shuffled, clients)))
 
 
 def natural(

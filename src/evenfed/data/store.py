@@ -25,7 +25,8 @@ DType = np.dtype[Any]
 Shape = tuple[int, ...]
 Chunks = Iterator[Array]  # of an array, one after the other
 Rows = Array | Sequence[int] | Chunks
-Header = dict[str, Any]  # shape, dtype and sha256 of an array
+Fields = dict[str, Any]
+Header = Fields  # shape, dtype and sha256 of an array
 INTEGER = np.dtype(np.int64)  # of targets and owners
 META = "meta.json"
 FORMAT = 1  # of the folder; a reader that knows another one says so instead of guessing
@@ -265,7 +266,7 @@ def _check_lengths(name: str, arrays: Mapping[str, Header]) -> None:
         )
 
 
-def _meta(name: str) -> dict[str, Any]:
+def _meta(name: str) -> Fields:
     path = folder(name) / META
     if not path.is_file():
         source = SOURCES.get(name)
@@ -274,7 +275,7 @@ def _meta(name: str) -> dict[str, Any]:
             raise unknown("data set", name, sorted(known))
         raise InputError(f"data set '{name}' is not in {root()}; {source.how_to_get}")
     try:
-        meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        meta: Fields = json.loads(path.read_text(encoding="utf-8"))
         version = meta.get("format")
     except (ValueError, AttributeError) as error:
         raise _damaged(path, first_line(error)) from None
@@ -286,7 +287,7 @@ def _meta(name: str) -> dict[str, Any]:
     return meta
 
 
-def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
+def _check_meta(meta: Fields, path: Path) -> None:
     """Refuse a description that lacks something that `write` writes."""
     kinds = {"classes": int, "owner_names": list, "notes": list, "arrays": dict}
     for key, kind in kinds.items():

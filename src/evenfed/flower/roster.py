@@ -44,9 +44,7 @@ class Roster:
     model: Model | None = None  # what the clients' model trains and keeps
     is_frozen: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
-    responsiveness: Responsiveness = field(
-        default_factory=Responsiveness
-    )  # who answered, and who did not, since the last round ended
+    responsiveness: Responsiveness = field(default_factory=Responsiveness)  # since the last round ended
     unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
