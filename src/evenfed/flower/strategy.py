@@ -205,7 +205,11 @@ class FairStrategy(Strategy):
         self.journal.run = Run(self.label, self.algorithm, self.settings)
         outer.summary()
         try:
-            arrays = self._resume_or_begin(initial_arrays, grid)
+            if self.journal.is_finished(self._config()):  # its result needs no client
+                server = self.journal.ended_state().server
+                self._started = StrategyState(server, ArrayLayout.of_model(server.layout, server.current))
+            else:
+                self._begin(initial_arrays, grid)
             result = result_of(self.records, self.journal.about.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
@@ -214,20 +218,12 @@ class FairStrategy(Strategy):
                 replies = self._state.replies(messages)
                 return replies if outer is self else list(replies)  # a wrapper reads them more than once
 
-            run_rounds(outer, grid, self.journal, ask, arrays, result, train_config, evaluate_config)
+            run_rounds(outer, grid, self.journal, ask, self._state.arrays, result, train_config, evaluate_config)
         finally:
             self.journal.close()
         result.arrays = self.deployed
         self.journal.log_end(result, time.perf_counter() - began)
         return result
-
-    def _resume_or_begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
-        """Where the run was left; a finished one needs no client for that. Returns the current model."""
-        if not self.journal.is_finished(self._config()):
-            return self._begin(arrays, grid)
-        server = self.journal.ended_state().server
-        self._started = StrategyState(server, ArrayLayout.of_model(server.layout, server.current))
-        return self._started.arrays
 
     def configure_train(
         self,
@@ -338,7 +334,7 @@ class FairStrategy(Strategy):
         state.server = self.participation.sized(state.server)
         return drawn
 
-    def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
+    def _begin(self, arrays: ArrayRecord, grid: Grid) -> None:
         """Meet the clients, and continue where the run was left."""
         stored = None if self.folder is None else self.folder.header()
         earlier_clients = None if stored is None else stored.clients
@@ -353,7 +349,6 @@ class FairStrategy(Strategy):
         header = self._header(len(server.theta))
         state = self.journal.begin(header, State(server), self.how, self._about())
         self._started = StrategyState(state.server, layout)
-        return self._started.arrays
 
     def _about(self) -> RunInfo:
         if self.about is not None:

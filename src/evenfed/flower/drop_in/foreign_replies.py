@@ -71,7 +71,9 @@ class ForeignReplies:
                 if isinstance(error, MissingMetricError):
                     missing.append(error)
                 continue
-            contents[position] = self._without_models(reply.content)
+            contents[position] = reply.content
+            if not self.keeps_models:  # only a function of the user's own wants them
+                contents[position] = RecordDict(dict(reply.content.metric_records))
             del reply
         for position in round.awaited:
             round.failures[position] = "no reply"
@@ -89,12 +91,6 @@ class ForeignReplies:
             f"no {kind} reply holds '{first.name}', which {option} names; they hold {first.present}: give the right "
             f"name to Fair({option}=...)"
         )
-
-    def _without_models(self, content: RecordDict) -> RecordDict:
-        """What of a train reply is aggregated as metrics; a function of the user's own gets all of it."""
-        if self.keeps_models:
-            return content
-        return RecordDict(dict(content.metric_records))
 
     def scores(
         self,

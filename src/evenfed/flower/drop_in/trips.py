@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import torch
+from torch import Tensor
 
 from ...core.algorithm import Algorithm
 from ...core.errors import InputError
@@ -54,9 +55,7 @@ class HeldUpdates:
 
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came; the updates are folded in the order they were asked for."""
-        clients = self.drawn.tolist()
-        losses = [self.losses.get(client, math.nan) for client in clients]
-        fold = Fold(open_round(server, losses, self.drawn))
+        fold = _opened(server, self.drawn, self.losses)
         self.fold_into(fold)
         return fold
 
@@ -65,6 +64,12 @@ class HeldUpdates:
         for client in fold.plan.ids.tolist():
             if client in self.losses:
                 fold.add(Update(**self._held.take(client)))
+
+
+def _opened(server: Server, drawn: Tensor, losses: PerClient) -> Fold:
+    """The round over those drawn, with the losses that are known."""
+    values = [losses.get(client, math.nan) for client in drawn.tolist()]
+    return Fold(open_round(server, values, drawn))
 
 
 Waiting = HeldUpdates | RunningSums
@@ -94,11 +99,8 @@ class ForeignRound:
 
     def open(self, server: Server) -> list[int]:
         """With all losses known: who has a weight, and so trains."""
-        drawn = self.held.drawn
-        losses = [self.losses.get(client, math.nan) for client in drawn.tolist()]
-        opened = open_round(server, losses, drawn)
-        self.fold = Fold(opened)
-        trained: list[int] = opened.plan.ids.tolist()
+        self.fold = _opened(server, self.held.drawn, self.losses)
+        trained: list[int] = self.fold.plan.ids.tolist()
         self.awaited = set(trained)
         return trained
 
