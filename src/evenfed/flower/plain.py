@@ -137,11 +137,7 @@ class PlainRound:
         assert self.fold is not None
         return self.fold.close(self._losses_at)
 
-    def ask_scores(
-        self,
-        request: ScoreRequest,
-        config: Values,
-    ) -> list[Message]:
+    def ask_scores(self, request: ScoreRequest, config: Values) -> list[Message]:
         """Tasks to test the deployed model and, in the same message, the current one."""
         task = self.task.to_score()
         tasks = dict.fromkeys(request.tested, task)

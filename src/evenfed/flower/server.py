@@ -25,7 +25,7 @@ from .client import ModelFunction
 from .logs import shorten_input_errors
 from .metrics import EvaluateFunction
 from .strategy import FairStrategy
-from .wire import Values
+from .wire import Fields, Values
 
 PREFIX = "evenfed."
 _ARGUMENTS = [*inspect.signature(FairStrategy).parameters, "track"]
@@ -90,7 +90,7 @@ def server_app(
     return app
 
 
-def _strategy(chosen: dict[str, Any], run_id: int, listen: Callbacks) -> FairStrategy:
+def _strategy(chosen: Fields, run_id: int, listen: Callbacks) -> FairStrategy:
     algorithm = chosen.pop("algorithm", "semi_vred")
     label = chosen.pop("label", None)
     variant = Variant.of_entry(algorithm, label)
@@ -115,7 +115,7 @@ def _wrapped(wrap: Callable[[Strategy], Strategy], strategy: FairStrategy) -> St
     return wrapped
 
 
-def options(config: Values, defaults: Values) -> dict[str, Any]:
+def options(config: Values, defaults: Values) -> Fields:
     """The options under `evenfed.`, after the defaults; an unknown one names the nearest, an empty one is left out.
 
     >>> options({"evenfed.lr": 0.1, "evenfed.out": "", "mine": 3}, {"rounds": 5})

@@ -41,7 +41,7 @@ CONFIG = "config"
 METRICS = "metrics"
 
 Values = Mapping[str, Any]  # by name
-Fields = dict[str, Any]  # of a record that is being made
+Fields = dict[str, Any]  # the same, while it is put together
 Models = Mapping[str, ArrayRecord]  # by the record's name
 
 _SEEDS = ("seed", "local_seed")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -25,13 +24,13 @@ from ..recording import all_metrics
 from ..secagg.private import check_run
 from ..server import AbsentRunError, FairServerApp, initial_arrays
 from ..strategy import FairStrategy
-from ..wire import Values
+from ..wire import Fields, Values
 from .dry_run import DryRun, contexts_of, first_model, order
 from .project import Project, loaded, read_project, why
 
 RESUME = "evenfed.resume"
 SITES = "evenfed.sites"
-OWN_RUN: dict[str, Any] = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
+OWN_RUN: Fields = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
     "evenfed.out": False,
     RESUME: "",
     "evenfed.track": "",
@@ -291,7 +290,7 @@ def _trains(message: Message) -> bool:
     return kind.partition(".")[0] == wire.TRAIN
 
 
-def _metrics(reply: Message) -> dict[str, Any]:
+def _metrics(reply: Message) -> Fields:
     if reply.has_error():
         raise InputError(reply.error.reason)
     return all_metrics(reply.content)

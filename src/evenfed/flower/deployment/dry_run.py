@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from ...core.errors import InputError
-from ..wire import Values
+from ..wire import Fields, Values
 
 LOOKS = 5  # at who is connected, after which a server that has sent nothing waits for others
 
@@ -84,7 +84,7 @@ def contexts_of(sites: int, run_config: Values) -> dict[int, Context]:
     contexts = {}
     for site in range(sites):
         node = site + 1
-        node_config: dict[str, Any] = {"partition-id": site, "num-partitions": sites}
+        node_config: Fields = {"partition-id": site, "num-partitions": sites}
         contexts[node] = Context(1, node, node_config, RecordDict(), dict(run_config))
     return contexts
 

@@ -12,6 +12,7 @@ from ...core.scalars import is_number, unwrapped
 from ..fleet_options import SYNONYMS, FleetOptions, Resting, RoundClosing
 from ..messaging import ClosingRule, Responsiveness, replies
 from ..sites import Admission
+from ..wire import Fields
 
 
 class FairSampling:
@@ -88,13 +89,13 @@ LEAST = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
 
 
 def in_fedavgs_words(
-    options: dict[str, Any],
+    options: Fields,
     fraction_train: float,
     fraction_evaluate: float,
     min_available_nodes: int,
-) -> dict[str, Any]:
+) -> Fields:
     """FedAvg's arguments, also if they are given under evenfed's names; both may be given if they are equal."""
-    arguments: dict[str, Any] = {
+    arguments: Fields = {
         "fraction_train": fraction_train,
         "fraction_evaluate": fraction_evaluate,
         "min_available_nodes": min_available_nodes,

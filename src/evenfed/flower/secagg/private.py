@@ -209,11 +209,7 @@ class PrivateRound:
         self.next_server = with_average(server, self.server.average, record.skipped)
         return self.next_server, record
 
-    def ask_scores(
-        self,
-        request: ScoreRequest,
-        config: Values,
-    ) -> list[Message]:
+    def ask_scores(self, request: ScoreRequest, config: Values) -> list[Message]:
         """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send.
 
         If just those who are tested take part in the next round, its first mean is summed along with them.
