@@ -264,6 +264,30 @@ def test_a_search_waits_for_another_that_writes_to_its_database(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_candidates_that_diverge_are_shown(evenfed, tmp_path):
+    """And an entry of which all diverge keeps its values; a Bayesian search counts them, or it would never end."""
+    table = (
+        'name = "mse"\nseeds = 2\n[data]\nclients = 6\n[model]\nname = "mlp"\n[train]\nrounds = 4\nloss = "mse"\n'
+        "[algorithms.fedavg]\n"
+    )
+    grid = '[algorithms.high]\nalgorithm = "fedavg"\n[tune.grid]\nlr = [1e-3, 1e12]\nhigh = { lr = [1e12] }\n'
+    (tmp_path / "mse.toml").write_text(table + grid)
+    done = evenfed("tune", "mse.toml")
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "2, 1 diverged" in printed and "UserWarning" not in done.stderr
+    assert "! 2 of 3 candidates diverged: fedavg with lr=1e+12, high with lr=1e+12." in printed
+    assert "high: every candidate diverged, so it keeps its values" in printed
+    written = (tmp_path / "runs/mse-tune/tuned.toml").read_text()
+    assert "Not chosen, as every candidate diverged: high." in " ".join(written.replace("# ", "").split())
+    told = json.loads(evenfed("tune", "mse.toml", "--format", "json").stdout)
+    assert [candidate["diverged"] for candidate in told["candidates"]] == [False, True, True]
+    assert list(told["chosen"]) == ["fedavg"]
+    (tmp_path / "all.toml").write_text(f"{table}[tune.grid]\nlr = [1e11, 1e12]\n")
+    done = evenfed("tune", "all.toml", "--method", "bayes", "--trials", 3)
+    assert done.returncode == 2 and "all 3 candidates diverged; give smaller values of lr" in done.stderr
+
+
 def test_candidates_that_tie_are_said_to(evenfed, tmp_path):
     """With steps too small to learn anything, all candidates are the initial model."""
     table = "seeds = 1\n[data]\nclients = 10\n[train]\nrounds = 1\n[algorithms.fedavg]\n[tune.grid]\nlr = [1e-9, 2e-9]"

@@ -160,7 +160,7 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
 def show_tuned(tuned: Tuned, folder: Path) -> None:
     page = console()
     page.print(tuning.render(tuned))
-    for sentence in tuning.ties(tuned):
+    for sentence in (*tuning.ties(tuned), *tuning.diverged(tuned)):
         page.put(f"! {sentence}", style="yellow")
     left = tuning.not_tuned(tuned)
     if left:
@@ -184,9 +184,11 @@ def tuning_progress(detail: Verbosity) -> tuple[Callable[[int, int], None], Call
     def show_each(candidate: Candidate) -> None:
         if detail is Verbosity.VERBOSE:
             values = tuning.values_of(candidate)
-            mean = candidate.figures["mean"]
-            worst10 = candidate.figures["worst10"]
-            line = f"{candidate.label} with {values}: mean {mean:.4f}, worst 10 % {worst10:.4f}"
+            line = f"{candidate.label} with {values}"
+            if not candidate.diverged:
+                mean = candidate.figures["mean"]
+                worst10 = candidate.figures["worst10"]
+                line += f": mean {mean:.4f}, worst 10 % {worst10:.4f}"
             page.print(line, markup=False, soft_wrap=True)
 
     return show_progress, show_each

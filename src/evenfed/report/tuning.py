@@ -14,7 +14,7 @@ from rich.table import Table
 from ..comparison.tuning.search import Candidate
 from ..comparison.tuning.tune import Tuned, tables
 from ..core.errors import InputError
-from ..core.words import assignments
+from ..core.words import assignments, first_of
 from ..experiments import shown
 from .tables import title
 
@@ -35,6 +35,7 @@ def render(tuned: Tuned) -> Table:
     table.add_column("worst 10 %", justify="right")
     table.add_column("candidates", justify="right")
     tried = Counter(candidate.label for candidate in tuned.candidates)
+    diverged_of = Counter(candidate.label for candidate in tuned.diverged)
     for label, best in tuned.chosen.items():
         mean = judged_by.unit * best.figures["mean"]
         worst10 = judged_by.unit * best.figures["worst10"]
@@ -43,9 +44,13 @@ def render(tuned: Tuned) -> Table:
             escape(values_of(best)),
             judged_by.text(mean),
             judged_by.text(worst10),
-            str(tried[label]),
+            count_of(tried[label], diverged_of[label]),
         )
     return table
+
+
+def count_of(tried: int, diverged: int) -> str:
+    return f"{tried}, {diverged} diverged" if diverged else str(tried)
 
 
 def values_of(candidate: Candidate) -> str:
@@ -54,7 +59,8 @@ def values_of(candidate: Candidate) -> str:
     def written(value: Any) -> str:
         return f"{value:g}" if isinstance(value, float) else str(value)
 
-    return assignments(candidate.values, written)
+    values = assignments(candidate.values, written)
+    return f"{values} (diverged)" if candidate.diverged else values
 
 
 def rounds_of(tuned: Tuned) -> str:
@@ -76,7 +82,7 @@ def ties(tuned: Tuned) -> list[str]:
     sentences = []
     for label, best in tuned.chosen.items():
         value = best.figures[search.metric]
-        rivals = [candidate for candidate in tuned.candidates if candidate.label == label]
+        rivals = [each for each in tuned.candidates if each.label == label and not each.diverged]
         level = sum(candidate.figures[search.metric] == value for candidate in rivals)
         if level == 1:
             continue
@@ -90,6 +96,18 @@ def ties(tuned: Tuned) -> list[str]:
         if level == len(rivals):
             sentence += f" The {name} decides nothing here: train longer, or use --metric mean."
         sentences.append(sentence)
+    return sentences
+
+
+def diverged(tuned: Tuned) -> list[str]:
+    """A sentence on candidates that diverged, and one on entries that no candidate is left of."""
+    sentences = []
+    if tuned.diverged:
+        named = [f"{candidate.label} with {values_of(candidate)}" for candidate in tuned.diverged]
+        listed = first_of(named, 10).replace(" (diverged)", "")
+        sentences.append(f"{len(tuned.diverged)} of {len(tuned.candidates)} candidates diverged: {listed}.")
+    for label in tuned.not_chosen:
+        sentences.append(f"{label}: every candidate diverged, so it keeps its values; give it a smaller lr.")
     return sentences
 
 
@@ -127,6 +145,7 @@ def _describe(candidate: Candidate) -> dict[str, Any]:
         "label": candidate.label,
         "values": dict(candidate.values),
         "figures": dict(candidate.figures),
+        "diverged": candidate.diverged,
     }
 
 
@@ -137,6 +156,8 @@ def write_toml(tuned: Tuned, path: Path) -> None:
     if search.select_on == "validation":
         data = "a validation split"
     origin = f"Values chosen by {search.metric} on {data}."
+    if tuned.not_chosen:
+        origin += f" Not chosen, as every candidate diverged: {', '.join(tuned.not_chosen)}."
     experiment = tables(tuned.experiment, search.select_on)
     save_toml(path, toml_text(path, origin, experiment))
 

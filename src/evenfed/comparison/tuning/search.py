@@ -58,7 +58,11 @@ class Candidate:
 
     label: str
     values: Values
-    figures: Figures
+    figures: Figures  # empty if training diverged with one of the seeds
+
+    @property
+    def diverged(self) -> bool:
+        return not self.figures
 
 
 def space_of(variant: Variant, kind: str, grid: Grid = {}) -> Space:

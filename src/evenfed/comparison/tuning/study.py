@@ -86,7 +86,7 @@ class _Entry:
         """A candidate of a Bayesian search that no one else works on."""
         states = self.states
         if not self.trials(states.WAITING):
-            begun = self.trials(states.COMPLETE, states.RUNNING)
+            begun = self.trials(states.COMPLETE, states.PRUNED, states.RUNNING)
             if len(begun) >= self.search.trials:
                 return None
         return self._begun(self.study.ask())
@@ -168,6 +168,9 @@ class CandidateTrial:
         self.trial.set_user_attr("beat", time.time())
 
     def finish(self, figures: Figures) -> None:
+        if not figures:  # Optuna's name for a trial without a value that counts as finished
+            self.entry.study.tell(self.trial, state=self.entry.states.PRUNED)
+            return
         self.trial.set_user_attr("figures", figures)
         score = figures[self.entry.search.metric]
         self.entry.study.tell(self.trial, score)
@@ -231,8 +234,8 @@ class Studies:
         finished = 0
         unfinished = 0
         for entry in self.entries:
-            trials = entry.trials(states.COMPLETE, states.WAITING, states.RUNNING)  # at one moment
-            complete = sum(trial.state == states.COMPLETE for trial in trials)
+            trials = entry.trials(states.COMPLETE, states.PRUNED, states.WAITING, states.RUNNING)  # at one moment
+            complete = sum(trial.state in (states.COMPLETE, states.PRUNED) for trial in trials)
             finished += complete
             unfinished += len(trials) - complete
         total = finished + unfinished
@@ -241,11 +244,12 @@ class Studies:
         return finished, total
 
     def candidates(self) -> list[Candidate]:
-        """All that are finished, by this process or another."""
+        """All that are finished, by this process or another; those that diverged without figures."""
         candidates = []
         for entry in self.entries:
-            for trial in sorted(entry.trials(self.states.COMPLETE), key=_position):
-                figures = trial.user_attrs["figures"]
+            finished = entry.trials(self.states.COMPLETE, self.states.PRUNED)
+            for trial in sorted(finished, key=_position):
+                figures = trial.user_attrs.get("figures", {})
                 candidate = Candidate(entry.label, trial.params, figures)
                 candidates.append(candidate)
         return candidates

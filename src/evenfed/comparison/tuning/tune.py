@@ -40,6 +40,16 @@ class Tuned:
     search: Search
     untuned: dict[str, dict[str, Any]]  # label -> hyper-parameters without a grid, at their values
 
+    @property
+    def diverged(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.diverged]
+
+    @property
+    def not_chosen(self) -> list[str]:
+        """The entries of which every candidate diverged: they keep their values."""
+        labels = dict.fromkeys(candidate.label for candidate in self.candidates)
+        return [label for label in labels if label not in self.chosen]
+
     def _repr_html_(self) -> str:
         judged_by = self.search.judged_by
         rows = []
@@ -222,13 +232,21 @@ class _CandidateTrainer:
         return figures
 
     def _figures(self, trainings: Sequence[Training]) -> Figures:
+        """Each metric's mean over seeds; none if training diverged with one: the other seeds alone would flatter it."""
         last_rounds = self.experiment.train.last_rounds
         fairness = []
         for training in trainings:
-            history = History(training.records, self.shares, last_rounds, judged_by=self.problem.metric)
+            history = History(
+                training.records,
+                self.shares,
+                last_rounds,
+                judged_by=self.problem.metric,
+                stopped=training.stopped,
+            )
             of_seed = history.late_fairness
-            if of_seed is not None:
-                fairness.append(of_seed)
+            if history.lost is not None or of_seed is None:
+                return {}
+            fairness.append(of_seed)
         figures = {}
         for metric in FIGURES:
             over_seeds = [getattr(of_seed, metric) for of_seed in fairness]
@@ -269,10 +287,14 @@ def _choose(
     """The best candidate of each entry; of equals, the first."""
     chosen: dict[str, Candidate] = {}
     for candidate in candidates:
+        if candidate.diverged:
+            continue
         best = chosen.setdefault(candidate.label, candidate)
         rank = search.rank(candidate.figures)
         if rank > search.rank(best.figures):
             chosen[candidate.label] = candidate
+    if candidates and not chosen:
+        raise InputError(f"all {len(candidates)} candidates diverged; give smaller values of lr in [tune.grid]")
     for label, best in chosen.items():
         for key, value in best.values.items():
             experiment = experiment.with_value(f"{label}.{key}", value)

@@ -15,6 +15,8 @@ def chart(tuned: Tuned) -> Chart:
     unit = judged_by.unit
     rows: list[Row] = []
     for candidate in tuned.candidates:
+        if candidate.diverged:
+            continue
         rows.append(
             {
                 "algorithm": candidate.label,

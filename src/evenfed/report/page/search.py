@@ -10,7 +10,7 @@ from ...fairness import FIGURES
 from ..charts import tuning as pareto
 from ..table import Cell, Line, Table
 from ..tables import METRIC_COLUMNS, directed, title
-from ..tuning import judged_on, not_tuned, rounds_of, ties, values_of
+from ..tuning import count_of, diverged, judged_on, not_tuned, rounds_of, ties, values_of
 from .contents import Page
 from .glance import Described, Glance, level_cell, line_of
 from .verdict import Verdict
@@ -31,7 +31,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
     count = len(tuned.candidates)
     metric = title(tuned.search.metric)
     facts = [f"{count} candidates, chosen by {metric} on {judged_on(tuned)}."]
-    facts += ties(tuned)
+    facts += [*ties(tuned), *diverged(tuned)]
     if left is not None:
         facts.append(left)
     return Page(
@@ -80,6 +80,7 @@ def _verdict(tuned: Tuned, folder: Path) -> Verdict:
 def _glance(tuned: Tuned) -> Glance:
     metric = tuned.search.judged_by
     tried = Counter(candidate.label for candidate in tuned.candidates)
+    diverged_of = Counter(candidate.label for candidate in tuned.diverged)
     lines = []
     for label, candidate in tuned.chosen.items():
         number = tried[label]
@@ -87,7 +88,7 @@ def _glance(tuned: Tuned) -> Glance:
             {"text": values_of(candidate)},
             level_cell(metric, metric.unit * candidate.figures["worst10"]),
             level_cell(metric, metric.unit * candidate.figures["mean"]),
-            {"value": number, "text": str(number)},
+            {"value": number, "text": count_of(number, diverged_of[label])},
         ]
         lines.append(line_of(label, cells))
     subtitle = f"{metric.title.capitalize()} on {judged_on(tuned)}, {rounds_of(tuned)}"
