@@ -18,12 +18,12 @@ from ..fairness import Vector
 from ..metrics import Metric
 from .column_roles import normal
 from .gather import Codes, Figures
+from .last_rounds import averaged_rounds
 
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
 MOST_CELLS = 50_000_000  # rounds x clients of one run in memory
 _Entries = Mapping[str, Entry]  # by label
 _Mask = NDArray[np.bool_]  # of clients
-_RunCode = tuple[int, int]  # algorithm and seed
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
 
 
@@ -54,7 +54,7 @@ class FindingsBuilder:
         self._unknown = np.full(clients, np.nan)
         self._nothing = np.zeros(clients)
         self._first_round = min(1, int(figures.round.min()))
-        self._averaged = self._averaged_rounds()
+        self._averaged = averaged_rounds(figures, values, last_rounds, self._say)
 
     def findings(self, path: Path, origin: Origin, baseline: str | None) -> Findings:
         """Of all algorithms; the first one is what the others are compared with."""
@@ -123,56 +123,6 @@ class FindingsBuilder:
         in_order = {number: runs[number] for number in sorted(runs)}
         config = {"algorithm": label, "train": {"precision": ""}}
         return Entry(label, config, in_order)
-
-    def _averaged_rounds(self) -> dict[_RunCode, list[int]]:
-        """The rounds of each run that late figures average: its last evaluated ones.
-
-        Runs that end together but were evaluated at different times are compared in the rounds that all of them have:
-        averages over other rounds would differ by how far training was.
-        """
-        evaluated = self._evaluated_rounds()
-        averaged = {run: rounds[-self.last_rounds :] for run, rounds in evaluated.items()}
-        windows = list(averaged.values())
-        most = max(map(len, windows))
-        if most < self.last_rounds:
-            self._say(f"There are only {counted(most, 'evaluated round')} to average, not {self.last_rounds}.")
-        is_same = all(window == windows[0] for window in windows)
-        if self.last_rounds == 1 or is_same:
-            return averaged
-        ends = {window[-1] for window in windows}
-        if len(ends) == 1:
-            shared = sorted(set.intersection(*map(set, evaluated.values())))
-            shared = shared[-self.last_rounds :]
-            listed = first_of(list(map(str, shared)), 10)
-            self._say(
-                "Runs were evaluated in different rounds: averages are over the last rounds in which all were "
-                f"evaluated ({listed})."
-            )
-            return dict.fromkeys(averaged, shared)
-        spans: dict[str, None] = {}
-        for (algorithm, _), window in averaged.items():
-            label = self.figures.algorithms[algorithm]
-            spans[f"{label} {len(window)} in rounds {window[0]} to {window[-1]}"] = None
-        listed = first_of(list(spans), 10)
-        self._say(f"Runs were evaluated in different rounds, and each is averaged over its own last ones: {listed}.")
-        return averaged
-
-    def _evaluated_rounds(self) -> dict[_RunCode, list[int]]:
-        """The rounds in which each run has figures."""
-        figures = self.figures
-        is_known = ~np.isnan(self.values)
-        evaluated = {}
-        for algorithm in range(len(figures.algorithms)):
-            is_own = figures.algorithm == algorithm
-            for seed in np.unique(figures.seed[is_own]).tolist():
-                is_of_run = is_own & (figures.seed == seed)
-                rounds = figures.round[is_of_run & is_known]
-                if len(rounds) == 0:
-                    raise InputError(
-                        f"{figures.sheet}: {figures.algorithms[algorithm]} has no figures; remove its rows"
-                    )
-                evaluated[algorithm, seed] = np.unique(rounds).tolist()
-        return evaluated
 
     def _history(self, label: str, rows: Codes, averaged: Sequence[int]) -> History:
         """A record per round; figures where there are any. `averaged`: the rounds that late figures average."""

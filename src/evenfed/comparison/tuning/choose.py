@@ -1,11 +1,9 @@
 """Choosing among the entries of comparisons on validation data, and the experiment that confirms the choice."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from ...core.errors import InputError
 from ...core.tables import without_none
@@ -15,23 +13,15 @@ from ..analysis.configuration import unaveraged, undamped
 from ..analysis.entry_figures import EntryFigures
 from ..analysis.entry_order import by_size
 from ..analysis.findings import BASELINE, Entry, Findings
-from ..analysis.noise_floor import NoiseFloor
-from ..analysis.side_by_side import check, differ_in_split_only, in_common, in_expectation, pooled, settings_that_differ
+from ..analysis.side_by_side import check, differ_in_split_only, in_common, in_expectation, pooled
 from ..experiment import Experiment
 from ..loss_and_score import LossAndScore
 from ..variants import Variant
+from .margin import Margin, check_repetitions, margin_of
 
 # options that entries set for themselves, not taken over from FedAvg's run
 _SET_PER_ENTRY = ("seed", "batch_seed", "device", "engine", "smooth", "average", "weigh_at", "server_optimizer")
 _CONTROLLED = ("lr", "average")  # of a chosen entry, with which FedAvg is run too
-
-
-@dataclass(frozen=True)
-class Margin:
-    """How far below the best FedAvg's mean a candidate's may be."""
-
-    points: float
-    origin: str  # in words, for the rule
 
 
 @dataclass(frozen=True)
@@ -195,7 +185,8 @@ def choose(
     comparisons themselves.
     """
     _check(comparisons)
-    _check_repetitions(comparisons, repetitions)
+    _check(repetitions)
+    check_repetitions(comparisons, repetitions)
     every_entry = _by_label(comparisons)
     broken = _broken(comparisons)
     comparisons = in_common(comparisons)
@@ -220,18 +211,14 @@ def choose(
             f"{comparisons[0].folder}: no FedAvg is left that did not break down; run it with a smaller lr"
         )
     fedavg = max(fedavgs, key=mean)
-    allowed = _margin(comparisons, fedavg, repetitions, expected is not None, margin)
+    allowed = margin_of(comparisons, fedavg, repetitions, expected is not None, margin)
     bar = mean(fedavg) - allowed.points
     chosen = {BASELINE: fedavg}
     reached = {BASELINE: True}
     methods = dict.fromkeys(entry.method for entry in every_entry.values())
-    without_choice = []
     for method in methods:
-        if method == BASELINE:
-            continue
         candidates = [entry for entry in sound if entry.method == method]
-        if not candidates:
-            without_choice.append(method)
+        if method == BASELINE or not candidates:
             continue
         fit = [entry for entry in candidates if mean(entry) >= bar]
         reached[method] = bool(fit)
@@ -248,7 +235,7 @@ def choose(
         is_expected=expected is not None,
         left_out=tuple(label for label in every_entry if label not in rows and label not in broken),
         broken=tuple(broken),
-        without_choice=tuple(without_choice),
+        without_choice=tuple(method for method in methods if method not in chosen),
     )
 
 
@@ -305,91 +292,6 @@ def _check(comparisons: Sequence[Findings]) -> None:
             raise InputError(
                 f"{folders} differ in more than data.seed; choose from the same comparison on several federations"
             )
-
-
-def _check_repetitions(comparisons: Sequence[Findings], repetitions: Sequence[Findings]) -> None:
-    """Refuse a margin from another set-up: it says nothing about chance in this one."""
-    if not repetitions:
-        return
-    _check(repetitions)
-    for findings in repetitions:
-        differing = settings_that_differ([comparisons[0], findings])
-        if differing:
-            raise InputError(
-                f"{findings.folder} (--floor) differs from {comparisons[0].folder} in {', '.join(differing)}; take the "
-                "margin from the same set-up, on these or other federations, or fix it with --margin"
-            )
-
-
-def _margin(
-    comparisons: Sequence[Findings],
-    fedavg: Entry,
-    repetitions: Sequence[Findings],
-    is_expected: bool,
-    points: float | None,
-) -> Margin:
-    """As given, or the standard error of the difference of two means."""
-    if points is not None:
-        return Margin(points, "as asked for")
-    if not repetitions:
-        error = _standard_error(comparisons, fedavg)
-        if error is not None:
-            return Margin(error, "the standard error of such a difference, typical of the entries judged")
-    first = comparisons[0]
-    repeated = repetitions or comparisons
-    if repetitions and is_expected:
-        expected = in_expectation(repetitions)
-        if expected is None:
-            raise InputError(
-                f"{repeated[0].folder} (--floor): its FedAvg has no expected accuracies that fit, by which the entries "
-                "are judged; fix the margin with --margin"
-            )
-        repeated = expected
-    same_rate = [replace(findings, repeated=findings.repeated[:1]) for findings in repeated]
-    chance = NoiseFloor(same_rate, late=True).chance("mean", len(first.seeds))
-    if chance is None:
-        raise InputError(
-            f"{repeated[0].folder} holds one FedAvg run only, which has no noise floor; give several seeds or "
-            "federations, a margin (--margin), or a comparison with more FedAvg runs (--floor)"
-        )
-    deviation = chance.deviation * np.sqrt(len(repeated) / len(comparisons))  # of means over as many federations
-    return Margin(float(deviation), "one standard deviation of the difference of two FedAvg figures")
-
-
-def _standard_error(comparisons: Sequence[Findings], fedavg: Entry) -> float | None:
-    """Of the difference in the mean between an entry and FedAvg; None if there is one run of each only.
-
-    The median over entries, so that those that behave wildly do not widen it.
-    """
-    variances = []
-    runs = 0
-    for entry in comparisons[0].entries:
-        if entry.label == fedavg.label:
-            continue
-        gaps = _gaps(comparisons, entry.label, fedavg.label)
-        if len(gaps) > 1:
-            variances.append(np.var(gaps, ddof=1))
-            runs = len(gaps)
-    if not variances:
-        return None
-    freedom = runs - 1
-    median_of_chi_squared = (1 - 2 / (9 * freedom)) ** 3  # over its degrees of freedom (Wilson and Hilferty)
-    typical = float(np.median(variances)) / median_of_chi_squared
-    return float(np.sqrt(typical / runs))
-
-
-def _gaps(comparisons: Sequence[Findings], one: str, other: str) -> list[float]:
-    """Differences in the mean, one per federation and seed."""
-    gaps = []
-    for findings in comparisons:
-        runs = findings.named(one).runs
-        rivals = findings.named(other).runs
-        for seed, run in runs.items():
-            own = run.late_fairness
-            rival = rivals[seed].late_fairness if seed in rivals else None
-            if own is not None and rival is not None:
-                gaps.append(findings.metric.unit * (own.mean - rival.mean))
-    return gaps
 
 
 def _rows(comparisons: Sequence[Findings]) -> dict[str, EntryFigures]:
