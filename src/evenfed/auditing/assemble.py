@@ -131,19 +131,26 @@ class FindingsBuilder:
         last = max(by_round)
         if last > MOST_ROUNDS:
             self._say(f"Rounds are counted in their order, since their numbers go up to {last}.")
-            positions = {number: place for place, number in enumerate(by_round, start=self._first_round)}
-            by_round = {positions[number]: figures for number, figures in by_round.items()}
+            in_order = {}
+            for place, number in enumerate(by_round, start=self._first_round):
+                positions[number] = place
+                in_order[place] = by_round[number]
+            by_round = in_order
             last = max(by_round)
         records = []
         for index, number in enumerate(range(self._first_round, last + 1)):
             figures = by_round.get(number)
             records.append(self._record(index, figures))
+        indices = set()
+        for number in averaged:
+            index = positions[number] - self._first_round
+            indices.add(index)
         return History(
             records,
             self.shares,
-            last_rounds=len(averaged),
+            last_rounds=len(indices),
             judged_by=self.metric,
-            averaged={positions[number] - self._first_round for number in averaged},
+            averaged=indices,
         )
 
     def _by_round(self, label: str, rows: Codes, averaged: Sequence[int]) -> dict[int, Vector]:
@@ -244,8 +251,9 @@ class FindingsBuilder:
                 entries.append(entry)
         have_more = []
         for entry in (first, *entries):
-            if len(entry.runs) > len(seeds):
-                have_more.append(f"{entry.label} has {len(entry.runs)}")
+            count = len(entry.runs)
+            if count > len(seeds):
+                have_more.append(f"{entry.label} has {count}")
         if have_more:
             listed = first_of(have_more, 10)
             self._say(f"Compared over the seeds that all algorithms have: {len(seeds)} ({listed}).")

@@ -164,7 +164,9 @@ class Roles:
         if asked:
             others = [column for column in known if column not in asked]
             return cls(columns, asked, others=others)
-        _check_readable(sheet, [column for column in sheet.columns if column not in {*taken, *numeric}], known)
+        read = {*taken, *numeric}
+        texts = [column for column in sheet.columns if column not in read]
+        _check_readable(sheet, texts, known)
         groups = _wide(free, known)
         if groups and ALGORITHM not in columns:
             wide = groups[0]
@@ -266,7 +268,10 @@ def _check_readable(sheet: InputTable, texts: Sequence[str], known: Sequence[str
     """Refuse figures that are not written as numbers. `texts`: columns that do not hold numbers; `known`: metrics."""
     for column in filter(is_metric, texts):
         cell = sheet.unreadable(column)
-        if cell is not None and (not known or re.search(r"'\s*[+-]?\d", cell)):
+        if cell is None:
+            continue
+        looks_like_a_number = re.search(r"'\s*[+-]?\d", cell) is not None
+        if looks_like_a_number or not known:
             raise InputError(
                 f"{sheet.name}: column '{column}' does not hold numbers: {cell}. Write numbers as 1234.5, without "
                 "separators or units, or name another column: --metric COLUMN"
@@ -279,13 +284,18 @@ def _measuring(groups: Sequence[Columns], metric: str) -> Columns:
     most = 0
     for group in groups:
         column = next(iter(group.values()))
-        in_common = len(set(_tokens(metric)).intersection(_tokens(column)))
-        if measures(column, metric) and (not best or in_common > most):
+        if not measures(column, metric):
+            continue
+        words = set(_tokens(column))
+        in_common = len(words.intersection(_tokens(metric)))
+        if in_common > most or not best:
             best = group
             most = in_common
     if best:
         return best
-    every = [column for group in groups for column in group.values()]
+    every: list[str] = []
+    for group in groups:
+        every += group.values()
     known = list(dict.fromkeys(map(metric_in, every)))
     listed = "' or '".join(known)
     hint = f"the columns hold '{listed}' ({_listed(every)})."

@@ -1,6 +1,6 @@
 """Which rounds of audited runs are averaged: the last ones that were evaluated, the same of all runs where possible."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from ..core.words import counted, first_of
 from ..fairness import Vector
 from .gather import Figures
 
+_MOST_LISTED = 10
 RunCode = tuple[int, int]  # algorithm and seed
 
 
@@ -24,31 +25,45 @@ def averaged_rounds(
     averages over other rounds would differ by how far training was.
     """
     evaluated = _evaluated_rounds(figures, values)
-    averaged = {run: rounds[-last_rounds:] for run, rounds in evaluated.items()}
-    windows = list(averaged.values())
-    most = max(map(len, windows))
+    averaged = {}
+    windows = set()
+    ends = set()
+    most = 0
+    for run, rounds in evaluated.items():
+        window = rounds[-last_rounds:]
+        averaged[run] = window
+        windows.add(tuple(window))
+        ends.add(window[-1])
+        most = max(most, len(window))
     if most < last_rounds:
-        say(f"There are only {counted(most, 'evaluated round')} to average, not {last_rounds}.")
-    is_same = all(window == windows[0] for window in windows)
-    if last_rounds == 1 or is_same:
+        rounds_in_words = counted(most, "evaluated round")
+        say(f"There are only {rounds_in_words} to average, not {last_rounds}.")
+    if last_rounds == 1 or len(windows) == 1:
         return averaged
-    ends = {window[-1] for window in windows}
-    if len(ends) == 1:
-        shared = sorted(set.intersection(*map(set, evaluated.values())))
-        shared = shared[-last_rounds:]
-        listed = first_of(list(map(str, shared)), 10)
-        say(
-            "Runs were evaluated in different rounds: averages are over the last rounds in which all were "
-            f"evaluated ({listed})."
-        )
-        return dict.fromkeys(averaged, shared)
+    if len(ends) > 1:
+        listed = _windows_in_words(averaged, figures)
+        say(f"Runs were evaluated in different rounds, and each is averaged over its own last ones: {listed}.")
+        return averaged
+    shared = sorted(set.intersection(*map(set, evaluated.values())))
+    shared = shared[-last_rounds:]
+    listed = first_of(list(map(str, shared)), _MOST_LISTED)
+    say(
+        "Runs were evaluated in different rounds: averages are over the last rounds in which all were "
+        f"evaluated ({listed})."
+    )
+    return dict.fromkeys(averaged, shared)
+
+
+def _windows_in_words(averaged: Mapping[RunCode, list[int]], figures: Figures) -> str:
     spans: dict[str, None] = {}
-    for (algorithm, _), window in averaged.items():
+    for run, window in averaged.items():
+        algorithm, _ = run
         label = figures.algorithms[algorithm]
-        spans[f"{label} {len(window)} in rounds {window[0]} to {window[-1]}"] = None
-    listed = first_of(list(spans), 10)
-    say(f"Runs were evaluated in different rounds, and each is averaged over its own last ones: {listed}.")
-    return averaged
+        count = len(window)
+        first = window[0]
+        last = window[-1]
+        spans[f"{label} {count} in rounds {first} to {last}"] = None
+    return first_of(list(spans), _MOST_LISTED)
 
 
 def _evaluated_rounds(figures: Figures, values: Vector) -> dict[RunCode, list[int]]:
@@ -58,9 +73,11 @@ def _evaluated_rounds(figures: Figures, values: Vector) -> dict[RunCode, list[in
     for algorithm in range(len(figures.algorithms)):
         is_own = figures.algorithm == algorithm
         for seed in np.unique(figures.seed[is_own]).tolist():
-            is_of_run = is_own & (figures.seed == seed)
-            rounds = figures.round[is_of_run & is_known]
+            is_of_seed = figures.seed == seed
+            rounds = figures.round[is_own & is_of_seed & is_known]
             if len(rounds) == 0:
-                raise InputError(f"{figures.sheet}: {figures.algorithms[algorithm]} has no figures; remove its rows")
-            evaluated[algorithm, seed] = np.unique(rounds).tolist()
+                label = figures.algorithms[algorithm]
+                raise InputError(f"{figures.sheet}: {label} has no figures; remove its rows")
+            run = (algorithm, seed)
+            evaluated[run] = np.unique(rounds).tolist()
     return evaluated
