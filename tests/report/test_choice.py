@@ -265,6 +265,22 @@ def test_what_broke_down_is_never_chosen_and_named(judged):
     assert list(made.chosen) == ["fedavg"] and made.without_choice == ("vred", "term")
 
 
+def test_what_broke_down_does_not_widen_the_margin(study):
+    put_figures(study)
+    comparisons = [read(folder) for folder in study]
+    label = "vred[beta=0.5,smooth=0.1,average=0.9]"
+    wild = comparisons[0].named(label)
+    wild = replace(wild, runs={0: replace(wild.runs[0], stopped="diverged in round 2")})
+    entries = [wild if entry.label == label else entry for entry in comparisons[0].entries]
+    broken = replace(comparisons[0], entries=tuple(entries))
+    others = [entry.label for entry in entries if entry is not wild]
+    margins = [
+        choosing.choose(each).margin.points
+        for each in (comparisons, [broken, comparisons[1]], [findings.only(others) for findings in comparisons])
+    ]
+    assert margins[1] == margins[2] != margins[0]
+
+
 def test_a_loss_is_too_high_not_too_low(judged):
     findings = read(judged)
 

@@ -211,7 +211,7 @@ def choose(
             f"{comparisons[0].folder}: no FedAvg is left that did not break down; run it with a smaller lr"
         )
     fedavg = max(fedavgs, key=mean)
-    allowed = margin_of(comparisons, fedavg, repetitions, expected is not None, margin)
+    allowed = margin_of(comparisons, fedavg, sound, repetitions, expected is not None, margin)
     bar = mean(fedavg) - allowed.points
     chosen = {BASELINE: fedavg}
     reached = {BASELINE: True}

@@ -33,6 +33,7 @@ def check_repetitions(comparisons: Sequence[Findings], repetitions: Sequence[Fin
 def margin_of(
     comparisons: Sequence[Findings],
     fedavg: Entry,
+    candidates: Sequence[Entry],
     repetitions: Sequence[Findings],
     is_expected: bool,
     points: float | None,
@@ -41,7 +42,7 @@ def margin_of(
     if points is not None:
         return Margin(points, "as asked for")
     if not repetitions:
-        error = _standard_error(comparisons, fedavg)
+        error = _standard_error(comparisons, fedavg, candidates)
         if error is not None:
             return Margin(error, "the standard error of such a difference, typical of the entries judged")
     first = comparisons[0]
@@ -65,14 +66,18 @@ def margin_of(
     return Margin(float(deviation), "one standard deviation of the difference of two FedAvg figures")
 
 
-def _standard_error(comparisons: Sequence[Findings], fedavg: Entry) -> float | None:
+def _standard_error(
+    comparisons: Sequence[Findings],
+    fedavg: Entry,
+    candidates: Sequence[Entry],
+) -> float | None:
     """Of the difference in the mean between an entry and FedAvg; None if there is one run of each only.
 
     The median over entries, so that those that behave wildly do not widen it.
     """
     variances = []
     runs = 0
-    for entry in comparisons[0].entries:
+    for entry in candidates:
         if entry.label == fedavg.label:
             continue
         gaps = _gaps(comparisons, entry.label, fedavg.label)
