@@ -103,6 +103,11 @@ def test_owners_in_another_order_than_the_table_are_told():
     owners = pd.Series(["north", "south", "west"] * 100)
     with pytest.raises(InputError, match=r"x and owners: .*the same row labels in another order"):
         evenfed.federate(table, "y", owners=owners.iloc[::-1])
+    columns = {"u": table["u"], "v": table["u"].iloc[::-1]}
+    with pytest.raises(InputError, match=r"x: .*the same row labels in another order"):
+        evenfed.federate(columns, table["y"], "iid", clients=2)
+    with pytest.raises(InputError, match=r"x and owners: .*the same row labels in another order"):
+        evenfed.federate({"u": table["u"]}, table["y"], owners=owners.iloc[::-1])
 
 
 def test_a_column_may_have_the_name_of_a_partition():
@@ -175,6 +180,10 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
     assert [c.name for c in evenfed.federate(X, Y, **options, seed=2, small="drop")] == [c.name for c in served]
     with pytest.raises(InputError, match="small='redraw': none of 1000 draws gives every client 9 training and 1 test"):
         evenfed.federate(X, Y, **options, small="redraw", min_train=9)
+    with pytest.warns(UserWarning, match="small='drop' leaves them out; or ask for fewer clients"):  # most are small
+        evenfed.federate(X, Y, clients=10, concentration=1e-3)
+    lone = evenfed.federate(X, Y, clients=3, concentration=2e-3, small="redraw", seed=3)  # seed 3 gives NaN
+    assert all(len(client.test[1]) for client in lone)
     redrawn = evenfed.federate(X, Y, clients=6, seed=1, small="redraw", min_train=5, min_test=2)
     assert all(len(client.train[1]) >= 5 and len(client.test[1]) >= 2 for client in redrawn)
     assert rows(redrawn) == list(range(300))
@@ -212,6 +221,12 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
         ({"partition": "natural"}, "'natural' needs them"),
         ({"partition": "iid", "owners": Y}, "owners go with 'natural'"),
         ({"owners": "site"}, "owners='site' names no column of x; its columns are: none"),
+        ({"x": "d.csv", "y": "y", "owners": "site"}, r"x: 'd.csv' is the path of a file.*pandas.read_csv\('d.csv'\)"),
+        ({"x": Path("d.parquet"), "y": "y"}, r"pandas.read_parquet\('d.parquet'\)"),
+        (
+            {"x": pd.DataFrame({"a": [0], "b": [1], "c": [2]}), "y": ["a", "b"]},
+            r"y=\['a', 'b'\] names several columns, and federate takes one target column",
+        ),
         ({"owners": Y[:3]}, r"owners has the shape \(3,\) for 300 examples"),
         ({"y": Y[:3]}, "x has 300 rows, y has 3"),
         ({"x": DataSettings()}, "use evenfed.data.federate"),

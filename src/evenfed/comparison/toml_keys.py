@@ -28,6 +28,10 @@ _TOP = (
 _DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 _TRAIN = (*loss_and_score.KEYS, *(field.name for field in dataclasses.fields(Settings)))
 _TUNE = ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds")
+_NAMES_IN_FEDERATE = {
+    "test": "test is an argument of evenfed.federate; here give train_fraction, the rest: train_fraction = 0.8.",
+    "owners": "owners is an argument of evenfed.federate; here a data set brings its owners: partition = 'natural'.",
+}
 _SEEDS = ("seed", "batch_seed")  # of one run; an experiment has several
 
 
@@ -39,8 +43,10 @@ def check_top(keys: Iterable[str]) -> None:
 
 
 def check_data(keys: Iterable[str]) -> None:
-    """Refuse what is no key of [data]."""
-    _check(keys, _DATA, "data")
+    """Refuse what is no key of [data]. The names of `evenfed.federate` are known."""
+    for key in keys:
+        if key not in _DATA:
+            raise unknown("key of data", key, _DATA, _NAMES_IN_FEDERATE.get(key))
 
 
 def check_tune(keys: Iterable[str]) -> None:

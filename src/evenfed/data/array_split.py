@@ -10,7 +10,7 @@ from ..core.errors import InputError, check_choice, check_whole, first_line
 from ..core.scalars import is_number, unwrap_fields
 from . import partition as partitions
 from .options import PARTITIONS, SMALL
-from .partition import Parts, Rows
+from .partition import Parts, Rows, UndrawnError
 
 OPTIONS_OF = {
     "dirichlet": ("clients", "concentration"),
@@ -81,8 +81,10 @@ class ArraySplit:
         else:
             finding = f"{empty} of {total} clients got no examples and {untested} more no test example (not scored)"
         cure = "small='drop' leaves them out"
+        if self.partition != "natural" and 2 * small < total:
+            cure += ", small='redraw' draws again until there are none"
         if self.partition != "natural":
-            cure += ", small='redraw' draws again until there are none; or ask for fewer clients"
+            cure += "; or ask for fewer clients"
         if self.partition == "dirichlet":
             cure += " or a larger concentration"
         return f"{finding}; {cure}"
@@ -119,7 +121,12 @@ def drawn_shares(count: int, labels: Rows | None, split: ArraySplit, owners: Any
     draws = MOST_DRAWS if split.small == "redraw" else 1
     for attempt in range(draws):
         seed = split.seed + attempt
-        shares = _drawn(count, labels, split, owners, seed)
+        try:
+            shares = _drawn(count, labels, split, owners, seed)
+        except UndrawnError:
+            if split.small != "redraw":
+                raise
+            continue
         large = []
         for share in shares:
             examples = len(share.rows)

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,8 @@ def federate(
     if partition is None:
         partition = "dirichlet" if owners is None else "natural"
     check_choice("partition", partition, PARTITIONS)
+    if examples.is_path(x):
+        examples.refuse_file(Path(x), "x")
     _check_target(x, y)
     options = {"clients": clients, "concentration": concentration, "shards_per_client": shards_per_client}
     refuse_ignored(partition, options)
@@ -172,6 +175,12 @@ def _check_target(x: Any, y: Any) -> None:
     if isinstance(y, str):
         if y in PARTITIONS and y not in _columns(x):
             raise InputError(f"y='{y}' is a partition, given where the targets are expected; write partition='{y}'")
+    elif _names_columns(y, x):
+        raise InputError(
+            f"y={y!r} names several columns, and federate takes one target column; give the targets themselves, "
+            f"federate(table.drop(columns={y!r}), table[{y!r}], ...), or one table per client, "
+            f"evenfed.Client(train, test, target={y!r})"
+        )
     elif y is not None and has_own:
         kind = type(x).__name__
         raise InputError(
@@ -179,6 +188,14 @@ def _check_target(x: Any, y: Any) -> None:
         )
     elif y is None and isinstance(x, Tensor | np.ndarray):
         raise InputError(f"y is missing for a {type(x).__name__}; give one target for each row of x")
+
+
+def _names_columns(y: Any, x: Any) -> bool:
+    """Whether this is a list of columns of the table."""
+    if not isinstance(y, list | tuple) or not y:
+        return False
+    columns = _columns(x)
+    return all(isinstance(name, str) and name in columns for name in y)
 
 
 def _columns(x: Any) -> Sequence[str]:
@@ -200,7 +217,7 @@ def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
         return x, None
     if not isinstance(owners, str):
         _refuse_missing(owners, "owners")
-        data_checks.check_alignment(x, owners, "x and owners")
+        data_checks.check_alignment([*trees.leaves(x), owners], "x and owners")
         return x, _array(owners, where="owners")
     names = _columns(x)
     if owners not in names:

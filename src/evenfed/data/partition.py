@@ -30,6 +30,10 @@ class Split:
         return np.concatenate(parts)
 
 
+class UndrawnError(InputError):
+    """The random generator gave no numbers that can be used: with another seed it may."""
+
+
 def check_clients(clients: int, examples: int) -> None:
     """Refuse more clients than examples."""
     if clients > examples:
@@ -69,7 +73,9 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Pa
         with np.errstate(all="ignore"):
             proportions = rng.dirichlet(prior)
         if not np.isfinite(proportions).all():
-            raise InputError(f"concentration={concentration:g}: nothing can be drawn from it; give e.g. 0.01 to 100")
+            raise UndrawnError(
+                f"concentration={concentration:g}: nothing can be drawn from it with this seed; give e.g. 0.01 to 100"
+            )
         shares = proportions * len(rows)
         counts = np.floor(shares).astype(np.int64)
         remainder = len(rows) - counts.sum()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import losses
+from .. import losses, scores
 from ..clients.client import Pool
 from ..core.errors import InputError
 from ..losses import LossFunction, cross_entropy
@@ -45,6 +45,21 @@ def check_class_targets(pool: Pool, whose: Whose) -> None:
         raise InputError(
             f"{owner_of(pool, row, whose)}: targets go down to {lowest}; class numbers start at 0 (to leave some out, "
             "give a loss and a score of your own)"
+        )
+
+
+def check_counted(score: LossFunction | None, pool: Pool | None, whose: Whose) -> None:
+    """Refuse targets below 0 where top-1 is the score: it would count each of them as a wrong answer."""
+    if score is not scores.top1 or pool is None or len(pool.targets) == 0:
+        return
+    targets = pool.targets
+    lowest = targets.min()
+    if lowest < 0:
+        row = _row_of(targets, targets.argmin())
+        raise InputError(
+            f"{owner_of(pool, row, whose)}: targets go down to {int(lowest)}, and top-1 counts every target below 0 as "
+            "a wrong answer; drop such test examples, or, for positions of a sequence, give a score of your own: the "
+            "mean over the positions that count"
         )
 
 
