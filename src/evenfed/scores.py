@@ -102,6 +102,12 @@ def check_targets(
     name = _name_of(score)
     if name is None or targets.is_complex():
         return
+    if name == "auroc" and targets[0].numel() > 1:
+        raise InputError(
+            f"score='auroc' takes one target per example, and targets are {list(targets.shape)}; for several labels "
+            "give evenfed.Metric of your own with whole_client=True, e.g. of sklearn.metrics.roc_auc_score, or leave "
+            "`score` out"
+        )
     is_whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     is_one_number = isinstance(outputs, Tensor) and (outputs.ndim == 1 or outputs.shape[1] == 1)
     may_be_numbers = targets.is_floating_point()

@@ -23,6 +23,11 @@ def remedy(name: str, function: LossFunction, outputs: Any, targets: Tensor) -> 
             f"targets are a column {list(targets.shape)}, and classes are numbers [{len(targets)}], one per "
             "example: give y.squeeze(1)"
         )
+    if name == "loss" and _are_several_labels(outputs, targets):
+        return (
+            f"if each example has {targets.shape[1]} labels, each 0 or 1 by itself, give loss='binary'; for classes "
+            f"give one class number per example, targets [{len(targets)}]"
+        )
     if are_one_hot(targets):
         return f"if targets are classes, {ONE_HOT}"
     if isinstance(outputs, Tensor) and losses.aligned(outputs, targets) is not outputs:
@@ -53,6 +58,8 @@ def _for_whole_targets(loss: LossFunction, outputs: Any) -> str:
             "for classes leave `loss` out (cross entropy); to predict a number, end the model with one output and give "
             "float targets"
         )
+    if loss is losses.cross_entropy:
+        return "for classes give one class number per example, [examples]; for other targets give another `loss`"
     return "give outputs and targets of the shape and type that your loss takes, or leave `loss` out (cross entropy)"
 
 
@@ -69,6 +76,14 @@ def are_one_hot(targets: Tensor) -> bool:
     has_one_each = ((values == 1).sum(1) == 1).all()
     has_zeros = ((values == 0).sum(1) == targets.shape[1] - 1).all()
     return bool(has_one_each and has_zeros)
+
+
+def _are_several_labels(outputs: Any, targets: Tensor) -> bool:
+    """Whether targets are whole numbers 0 and 1, several per example, with an output for each."""
+    if not isinstance(outputs, Tensor) or targets.is_floating_point() or targets.is_complex():
+        return False
+    is_table = targets.ndim == 2 and targets.shape[1] > 1 and outputs.shape == targets.shape
+    return is_table and not are_one_hot(targets) and not bool(losses.beyond_unit(targets).any())
 
 
 def could_broadcast(outputs: Any, targets: Tensor) -> bool:
