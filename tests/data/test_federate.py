@@ -227,6 +227,10 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
             {"x": pd.DataFrame({"a": [0], "b": [1], "c": [2]}), "y": ["a", "b"]},
             r"y=\['a', 'b'\] names several columns, and federate takes one target column",
         ),
+        ({"groups": Y}, "groups= labels the examples inside clients.*give owners=, else name the partition too"),
+        ({"groups": Y[:3], "partition": "iid"}, r"groups has the shape \(3,\) for 300 examples"),
+        ({"groups": "sex", "partition": "iid"}, "groups='sex' names no column of x"),
+        ({"groups": [None] * 300, "partition": "iid"}, "groups has 300 missing values"),
         ({"owners": Y[:3]}, r"owners has the shape \(3,\) for 300 examples"),
         ({"y": Y[:3]}, "x has 300 rows, y has 3"),
         ({"x": DataSettings()}, "use evenfed.data.federate"),
@@ -236,6 +240,26 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
 def test_what_cannot_be_split_is_told(given, message):
     with pytest.raises(InputError, match=message):
         evenfed.federate(**{"x": X, "y": Y, **given})
+
+
+def test_groups_go_along_with_the_test_examples(tmp_path):
+    """From a column, which is then no input, or from an array; also of clients that are read when they are drawn."""
+    table = pd.DataFrame({"u": X[:, 0].numpy(), "y": Y.numpy()})
+    table["sex"] = np.where(table["u"] % 4 == 0, "f", "m")
+    table["site"] = ["north", "south", "west"] * 100
+    np.save(tmp_path / "x.npy", X.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for clients in (
+        evenfed.federate(table, "y", owners="site", groups="sex"),
+        evenfed.federate(X[:, :1], Y, "iid", clients=3, groups=list(table["sex"])),
+        evenfed.federate(mapped[:, :1], Y.numpy(), "iid", clients=3, groups=table["sex"]),
+    ):
+        for client in clients:
+            inputs, _ = client.test() if callable(client.test) else client.test
+            assert inputs.shape[1] == 1
+            assert list(client.groups) == ["f" if u % 4 == 0 else "m" for u in np.asarray(inputs)[:, 0]]
+    result = evenfed.train(torch.nn.Linear(1, 3), clients, rounds=1, lr=1e-6, device="cpu")
+    assert set(result.groups(clients)["group"]) == {"f", "m", "difference"}
 
 
 def test_small_clients_keep_a_row_for_training_and_one_for_testing():
