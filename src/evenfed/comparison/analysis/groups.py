@@ -25,6 +25,7 @@ from ...simulate.problem import Problem
 from ..fingerprints import OWN_DATA
 from ..storage.header import Header
 from .configuration import Configuration
+from .frame import pandas_for
 
 if TYPE_CHECKING:
     import pandas
@@ -156,7 +157,6 @@ class _Judged:
 
     @classmethod
     def together(cls, parts: Sequence["_Judged"]) -> "_Judged":
-        """Of several clients."""
         return cls(
             trees.concatenated([part.outputs for part in parts]),
             torch.cat([part.targets for part in parts]),
@@ -211,7 +211,7 @@ def table(
     equalised odds difference. A figure is NaN where it is not defined, such as the tpr of a group without positives or
     the difference of a single group.
     """
-    pandas = _pandas()
+    pandas = pandas_for("groups need")
     run_names = header.clients["names"]
     run_sizes = header.judged_sizes if header.judge == "test" else None
     heading = copy.copy(metric.heading)
@@ -279,11 +279,3 @@ def _largest_gap(column: str, rows: Sequence[Mapping[str, Any]]) -> float:
     if len(known) < 2:
         return float("nan")
     return max(known) - min(known)
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise InputError("groups need pandas; install it with: pip install 'evenfed[pandas]'") from None
-    return pandas
