@@ -183,7 +183,6 @@ class Examples:
         return Client(self.rows(train), test_part, name, groups=groups)
 
     def rows(self, rows: Rows) -> tuple[Any, Any]:
-        """(inputs, targets) of these rows."""
         take = partial(_taken, rows=rows)
         inputs = trees.mapped(take, self.inputs)
         return inputs, take(self.targets)
