@@ -459,6 +459,7 @@ def test_auroc_is_scikit_learns_of_two_classes_and_of_several():
     wanted = roc_auc_score(targets, logits[:, 1] - logits[:, 0])
     assert evenfed.scores.auroc(logits, targets) == pytest.approx(wanted)
     assert evenfed.scores.auroc(logits[:, 1] - logits[:, 0], targets) == pytest.approx(wanted)
+    assert evenfed.scores.auroc(logits[:, 1:] - logits[:, :1], targets[:, None]) == pytest.approx(wanted)
     several = draw.integers(0, 3, 40)
     likelihoods = draw.dirichlet(np.ones(3), 40)
     found = evenfed.scores.auroc(np.log(likelihoods), several)

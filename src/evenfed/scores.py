@@ -41,6 +41,7 @@ def auroc(outputs: NDArray[Any], targets: NDArray[Any]) -> float:
     >>> auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
     0.75
     """
+    targets = targets.reshape(len(targets))  # which may be a column
     classes = np.unique(targets)
     if len(classes) < 2:
         return float("nan")
