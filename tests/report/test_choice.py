@@ -214,7 +214,10 @@ def test_the_floor_is_read_and_checked_as_the_candidates_are(judged, small, even
     (tmp_path / "floors").mkdir()
     (tmp_path / "floors/federation-0").symlink_to(judged)
     target = tmp_path / "x.toml"
+    header = judged / "vred[beta=1.0]/seed-0/header.json"
+    header.write_text(json.dumps({**json.loads(header.read_text()), "finished": False}))
     done = evenfed("choose", judged, "--floor", tmp_path / "floors", "--out", target)
+    assert "vred[beta=1.0]: seed 0 left out, not finished" in " ".join(done.stderr.split())
     assert done.returncode == 0 and "minus 2.00 points" in " ".join(done.stdout.split()), done.stderr
     assert choose(judged, judged).margin.points == pytest.approx(2.0)
     first = read(judged)

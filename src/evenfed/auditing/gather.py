@@ -222,10 +222,13 @@ class _Reader:
             content = text(cell)
             raise InputError(f"{self.sheet.name}, row {line}: {name} is '{content}'; give a number")
         if isinstance(cell, str) and cell.rstrip().endswith("%"):
-            self.first_with_sign = self.first_with_sign or f"row {line}"
+            self.first_with_sign = self.first_with_sign or self._place(line, column)
         elif not self.first_without_sign and not is_nothing(cell):
-            self.first_without_sign = f"row {line}"
+            self.first_without_sign = self._place(line, column)
         return figure
+
+    def _place(self, line: int, column: int) -> str:
+        return f"row {line} of '{self.sheet.columns[column]}'"
 
     def _round(self, row: Row, line: int) -> int:
         place = self.places.get(column_roles.ROUND)

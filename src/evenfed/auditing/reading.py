@@ -59,6 +59,8 @@ class Reading:
         shown = stated or "score"
         metric = column_roles.metric_of(shown, self.options.lower_is_better)
         unit = self.options.unit
+        if unit == FRACTION and figures.has_percent_signs:
+            raise InputError(f"{self.sheet.name}: the figures have percent signs; leave out --unit fraction")
         if unit is None and self._says_percent(name, figures):
             unit = PERCENT
         values, about_unit = as_fractions(figures, metric, shown, unit)

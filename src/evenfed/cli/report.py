@@ -144,7 +144,10 @@ def choose(
         typer.Option(min=0, help="Points by which a mean may be below FedAvg's; default: estimated from the runs."),
     ] = None,
     floor: Annotated[
-        Path | None, typer.Option(help="Folder of a comparison with more FedAvg runs, to take the margin from.")
+        Path | None,
+        typer.Option(
+            help="Comparison with more FedAvg runs, to take the margin from; same set-up, on validation data."
+        ),
     ] = None,
     federations: Annotated[
         str, typer.Option(help="Values of data.seed in the new experiment, e.g. 3,4,5; default: the first DIR's.")
@@ -166,7 +169,11 @@ def choose(
 
     splits = _whole_numbers(federations)
     folders = _comparisons(folders)
+    _say_what_waits(folders)
     comparisons = list(map(read, expanded(folders)))
+    for findings in comparisons:
+        for sentence in findings.left_out:
+            say(f"{findings.folder}, {sentence}")
     repetitions: list[Findings] = []
     if floor is not None:
         repetitions = list(map(read, expanded(_comparisons([floor]))))
