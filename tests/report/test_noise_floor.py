@@ -141,6 +141,24 @@ def test_a_difference_that_is_equal_in_all_seeds_is_not_judged_and_says_why(edit
     assert "same difference, which cannot separate an effect from chance" in sentence
 
 
+def test_repetitions_that_tie_show_nothing_about_chance(edited):
+    """The worst of six clients is a multiple of ten points, so FedAvg's two repetitions agree on it by chance."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        gain = 0.1 * (label == "vred") * (seed + 1)
+        for line in rounds:
+            line["accuracy"] = [0.4 + gain] + [0.6 + gain + 0.01 * (label == FLOOR)] * 5
+
+    folder = edited(change)
+    for seed in (0, 1):  # what were other seeds become other batches
+        (folder / FLOOR / f"seed-{1000 + seed}").rename(folder / FLOOR / f"seed-{seed}")
+    (folder / FLOOR).rename(folder / PAIRED_FLOOR)
+    differences = Differences([read(folder)], True)
+    assert differences.floor.is_paired and differences.chance("mean", 2).bound > 0
+    assert differences.chance("worst10", 2) is None
+    assert "Repeating FedAvg" not in dict(verdict.of(Basis(differences)).details)["How sure"]
+
+
 def test_each_federation_has_a_variance_of_its_own():
     """Pooled, two federations with standard deviations 1 and 4 would err in 8.7 %, with 6 and 2 seeds in 31 %."""
     draw = np.random.default_rng(0)

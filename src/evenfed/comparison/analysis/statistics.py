@@ -11,6 +11,7 @@ from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_fed
 from .noise_floor import Chance, NoiseFloor, RunFigures
 
 LabelAndSeed = tuple[str, int]  # of a run
+_EQUAL = 1e-9  # points: figures that are the same but for rounding
 
 
 class Differences:
@@ -91,8 +92,14 @@ class Differences:
         return by_federation
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
-        """The noise floor of a difference over that many seeds per federation."""
-        return self.floor.chance(metric, seeds)
+        """The noise floor of a difference over that many seeds per federation.
+
+        None if FedAvg was not repeated, or if all repetitions give the same figure: that shows nothing about chance.
+        """
+        chance = self.floor.chance(metric, seeds)
+        if chance is None or chance.deviation < _EQUAL:
+            return None
+        return chance
 
     def _difference(
         self,
