@@ -8,9 +8,8 @@ from ...fairness import LOWER_IS_BETTER
 from ..runs import FLOOR_LABEL
 from .findings import Findings
 from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_federations, over_seeds
-from .noise_floor import Chance, NoiseFloor, RunFigures
+from .noise_floor import Chance, LabelAndSeed, NoiseFloor, RunFigures
 
-LabelAndSeed = tuple[str, int]  # of a run
 _EQUAL = 1e-9  # points: figures that are the same but for rounding
 
 
