@@ -30,7 +30,6 @@ from ..report.files import prepare, write_page, write_report, write_search_page
 from ..report.page.write import PAGE
 from ..report.tables import brief, summary
 from ..report.terminal import pages, terminal
-from ..report.write import FORMATS
 from ..settings import cautions_of
 from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
@@ -140,12 +139,9 @@ def show(findings: Findings, folder: Path, full: bool, detail: Verbosity) -> tup
     return first.get() + second.get(), drawn
 
 
-def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool, detail: Verbosity) -> None:
+def show_federations(findings: Sequence[Findings], folder: Path, full: bool, detail: Verbosity) -> None:
     """Print what the federations say together, and write the report on all of them."""
     document = Report.of_findings(findings, beside_paper=False)
-    if as_json:
-        sys.stdout.write(FORMATS["json"](document))
-        return
     written = write_report(document, folder / "report")
     page = console()
     printed = document if full else document.in_brief()
