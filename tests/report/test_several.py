@@ -204,6 +204,19 @@ def test_the_same_comparison_twice_is_refused(small, evenfed):
     assert done.returncode == 2 and "same set-up" in done.stderr
 
 
+def test_averages_over_different_numbers_of_rounds_are_refused(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    for path in two.glob("*/seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"]["last_rounds"] = 3
+        path.write_text(json.dumps(header))
+    refused = evenfed("report", "--no-figures", one, two)
+    assert refused.returncode == 2
+    assert f"({one} the last 2, {two} the last 3); give one number for all: `evenfed report --l" in refused.stderr
+    shown = evenfed("report", "--no-figures", "--last-rounds", "3", one, two)
+    assert shown.returncode == 0 and "2 federations, average of the last 3 rounds" in shown.stdout
+
+
 def test_draws_on_several_federations_are_independent(small):
     found = read(small)
     alone = Differences([found], True).between("vred", "fedavg", "mean")

@@ -13,7 +13,13 @@ from .entry_figures import EntryFigures, Figures, mean_and_spread
 from .findings import Findings
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
-_IRRELEVANT = ("train.device", "train.engine", "train.seed", "train.batch_seed")
+_IRRELEVANT = (
+    "train.device",
+    "train.engine",
+    "train.seed",
+    "train.batch_seed",
+    "train.last_rounds",  # a report averages over the same number everywhere
+)
 _DEFAULTS = {  # of keys that older runs do not name
     "data.judge": "test",
     "model.normalise": False,
@@ -41,6 +47,13 @@ def check(comparisons: Sequence[Findings]) -> None:
         raise InputError(
             f"{', '.join(folders)} are of {'; '.join(tasks)}; report on comparisons of the same data set and number of "
             "rounds together"
+        )
+    windows = [findings.last_rounds for findings in comparisons]
+    if len(set(windows)) > 1:
+        averaged = [f"{folder} the last {rounds}" for folder, rounds in zip(folders, windows, strict=True)]
+        raise InputError(
+            f"they average over different numbers of rounds ({', '.join(averaged)}); give one number for all: "
+            f"`evenfed report --last-rounds {min(windows)}`"
         )
 
 
