@@ -15,7 +15,7 @@ from evenfed.comparison.analysis.noise_floor import Chance, NoiseFloor
 from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.report.notes import floor_notes
-from evenfed.report.page import verdict
+from evenfed.report.page import glance, verdict
 from evenfed.report.page.evidence import Basis
 from evenfed.report.paired_tables import answer, controls, paired
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
@@ -240,6 +240,9 @@ def test_other_batches_that_change_nothing_are_no_noise_floor(tmp_path):
     found = read(tmp_path)
     assert found.other_batches is not None and found.paired_floor is None
     assert "change nothing here" in " ".join(floor_notes(found))
+    shown = glance.of(Basis(Differences([found], True)))
+    (line,) = [line for line in shown.lines if line["entry"] == PAIRED_FLOOR]
+    assert "chance alone" not in str(line) and 'Then set noise_floor = "seeds".' in " ".join(shown.notes)
     assert not NoiseFloor([found], True).is_paired
 
 
