@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 from torch import Tensor
 
 from ...core.algorithm import Algorithm
@@ -15,6 +15,7 @@ from ...metrics import ACCURACY, Metric
 from ...settings import Settings
 from .. import reply_fields
 from ..sites import Admission
+from .trips import PerClient
 
 LossIn = Literal["train", "evaluate"]
 SCORE = "eval_acc"  # the name of clients' scores, unless another one is given
@@ -52,7 +53,6 @@ class ReportKeys:
 
     @property
     def higher_is_better(self) -> bool:
-        """Which end of the score is better."""
         if self.score_higher_is_better is not None:
             return self.score_higher_is_better
         name = self.score.lower()
@@ -95,12 +95,10 @@ class ReportKeys:
             return None, True
         return reply_fields.loss(values, self.loss, least), False
 
-    def size_of(self, reply: Message) -> float:
-        return reply_fields.size(reply_fields.metrics(reply), self.size)
-
-    def score_of(self, reply: Message) -> float | None:
+    def score_of(self, values: MetricRecord) -> float | None:
+        """The score among a reply's metrics; None if there is none."""
         least, most = self.score_range
-        score = reply_fields.number(reply_fields.metrics(reply), self.score)
+        score = reply_fields.number(values, self.score)
         if score is not None and not least <= score <= most:
             raise InputError(
                 f"{self.score}={score:g} is not within {least:g} .. {most:g}; give the range of your scores, such as "
@@ -121,7 +119,7 @@ class ForeignClients:
         clients = 0 if listed is None else len(listed)
         self.sizes = [0.0] * clients  # training examples; 0 until the client has reported them
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
-        self.tested_on: dict[int, float] = {}  # position -> test examples, where reported
+        self.tested_on: PerClient = {}  # position -> test examples, where reported
         self.partitions: dict[int, int] = {}  # position -> partition-id, where reported
 
     def place(self, node: int) -> int:
@@ -164,11 +162,7 @@ class ForeignClients:
         node = self.nodes[position]
         self.sizes[position] = self.admission.believed(node, position, size)
 
-    def have_sizes(self, positions: Iterable[int]) -> bool:
-        return all(self.sizes[position] > 0 for position in positions)
-
     def counts(self) -> Tensor:
-        """[n] training examples."""
         return torch.tensor(self.sizes, dtype=torch.float64)
 
 
