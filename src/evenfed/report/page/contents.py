@@ -49,7 +49,7 @@ class Page:
         content = {
             "title": self.title,
             "facts": self.facts,
-            "verdicts": list(map(asdict, self.verdicts)),
+            "verdicts": [verdict.describe() for verdict in self.verdicts],
             "glances": list(map(asdict, self.glances)),
             "tables": list(map(_table, self.tables)),
             "entries": _entries(self.entries) or [{"label": label, "name": label} for label in self.labels],
