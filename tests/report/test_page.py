@@ -313,6 +313,8 @@ def test_names_cannot_end_a_script(edited, tmp_path):
 
 def test_a_page_says_how_to_make_it_again(report, small):
     content, _ = contents.of_report(report).describe()
+    text = write.html(contents.of_report(report))
+    assert "<noscript>This page needs JavaScript. `evenfed report FOLDER` writes" in text
     assert content["commands"][0].startswith("evenfed compare --algorithms fedavg,vred,semi_vred")
     assert content["commands"][-1] == f"evenfed report {small}"
     assert {"Versions", "Commit", "[data]", "[train]"} <= {term for term, _ in content["provenance"]}

@@ -80,7 +80,6 @@ def compare(
 ) -> None:
     """Train several algorithms on the same clients and show how each serves the worst-served."""
     from ..callbacks.registry import chosen as callbacks_chosen
-    from ..comparison.analysis.side_by_side import describe
     from ..comparison.runner import files_read, findings_of
     from ..spread.options import spread_of
     from . import training
@@ -102,10 +101,7 @@ def compare(
     training.train(chosen, out, reuse, detail, spread)
     if chosen.federations:
         findings_of_all = [findings_of(member, out) for member in chosen.members]
-        if format is Format.json:
-            print(json.dumps(describe(findings_of_all), indent=1))
-        else:
-            training.show_federations(findings_of_all, out / chosen.name, full, detail)
+        training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json, detail)
         return
     files |= states(files_read(chosen, out))
     findings = findings_of(chosen, out)

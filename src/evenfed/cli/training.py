@@ -1,5 +1,6 @@
 """What the commands that train share: the experiment that the options ask for, and what is shown of its results."""
 
+import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..algorithms import BUILT_IN
 from ..comparison.analysis.findings import BASELINE, Findings
+from ..comparison.analysis.side_by_side import describe
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import comparison_in, expanded
 from ..comparison.progress import live, progress_page, shown_shares
@@ -139,8 +141,11 @@ def show(findings: Findings, folder: Path, full: bool, detail: Verbosity) -> tup
     return first.get() + second.get(), drawn
 
 
-def show_federations(findings: Sequence[Findings], folder: Path, full: bool, detail: Verbosity) -> None:
+def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool, detail: Verbosity) -> None:
     """Print what the federations say together, and write the report on all of them."""
+    if as_json:
+        print(json.dumps(describe(findings), indent=1))
+        return
     document = Report.of_findings(findings, beside_paper=False)
     written = write_report(document, folder / "report")
     page = console()

@@ -43,6 +43,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
         charts=[pareto.chart(tuned)],
         labels=list(tuned.chosen),
         commands=[_command(folder)],
+        elsewhere="`evenfed tune --format json` prints the same figures.",
     )
 
 
