@@ -104,6 +104,15 @@ def _comparisons(folders: Sequence[Path]) -> list[Path]:
     return comparisons
 
 
+def _read_all(folders: Sequence[Path]) -> "list[Findings]":
+    """The findings of comparisons, or of their federations; says which federations have none."""
+    from ..comparison.federations import expanded
+    from ..comparison.storage.reading import read
+
+    _say_what_waits(folders)
+    return list(map(read, expanded(folders)))
+
+
 def _say_what_waits(folders: Sequence[Path]) -> None:
     from ..comparison.federations import waiting
 
@@ -158,8 +167,6 @@ def choose(
     ] = False,
 ) -> None:
     """Choose the best entry of every method on validation data, and write an experiment to confirm it."""
-    from ..comparison.federations import expanded
-    from ..comparison.storage.reading import read
     from ..comparison.tuning.choose import choose as choose_entries
     from ..comparison.tuning.tune import tables
     from ..experiments import named_after
@@ -169,14 +176,11 @@ def choose(
 
     splits = _whole_numbers(federations)
     folders = _comparisons(folders)
-    _say_what_waits(folders)
-    comparisons = list(map(read, expanded(folders)))
+    comparisons = _read_all(folders)
     for findings in comparisons:
         for sentence in findings.left_out:
             say(f"{findings.folder}, {sentence}")
-    repetitions: list[Findings] = []
-    if floor is not None:
-        repetitions = list(map(read, expanded(_comparisons([floor]))))
+    repetitions = _read_all(_comparisons([floor])) if floor else []
     chosen = choose_entries(comparisons, repetitions, margin)
     confirming = chosen.experiment(named_after(out), range(seeds), splits)
     noise = f", margin from {floor}" if floor else ""
