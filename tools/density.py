@@ -1,7 +1,7 @@
 """How dense the code is: syntax nodes per line and comprehensions per 100 lines, leaving out docstrings and comments.
 
     python tools/density.py src                      # the total, and the densest files
-    python tools/density.py src --nodes 8.4 --comprehensions 3 --lines 60     # fail above these limits
+    python tools/density.py src --nodes 8.45 --comprehensions 3 --lines 60     # fail above these limits
 
 A statement counts every line it covers, so breaking an expression over lines helps only as much as it helps a reader.
 """
