@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..clients.pooling import ClientsLike
 from ..core.algorithm import Algorithm
 from ..core.average import ModelState
+from ..core.choices import position_of
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..core.words import counted
@@ -177,11 +178,9 @@ class Result:
         """Share of the weight placed differently from FedAvg, from 0 to 1, averaged over rounds."""
         return self.history.moved
 
-    def client_model(self, client: int) -> nn.Module:
-        """The model that serves this client: its own, or with its own BatchNorm layers, if the run trains such."""
-        clients = len(self.server.sizes)
-        if not 0 <= client < clients:
-            raise InputError(f"client={client}: there are {clients}; give a position from 0 to {clients - 1}")
+    def client_model(self, client: int | str) -> nn.Module:
+        """The model that serves the client with this name or position; its own (layers), if the run trains such."""
+        client = position_of("client", client, self.client_names)
         norms = None if self.state is None else self.state.norms
         deployed = self.server.deployed
         if norms is not None:

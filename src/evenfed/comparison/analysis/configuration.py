@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.naming import is_same_name
 from ...simulate.state import Run
 
 Configuration = Mapping[str, Any]  # all that decides a run's result, as `config_of` writes it
@@ -74,6 +75,10 @@ def differences(stored: Configuration, current: Configuration) -> list[str]:
             stored_guard = old or "off"
             current_guard = new or "off"
             differs = stored_guard != current_guard
+        if place in ("model.loss", "model.score"):
+            differs = not is_same_name(old, new)
+        if place == "model.evaluated" and old is None:  # older versions did not say
+            differs = False
         if place == "data.path" and old and new:
             differs = not _same_folder(Path(old), Path(new))
         if differs:

@@ -1,5 +1,6 @@
 """A folder is refused if it holds other runs than those to be written there: nothing is replaced or mixed silently."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from .header import Header
 from .lock import ANOTHER_FOLDER
 
 
-def folder_named(path: str | Path) -> Path:
+def folder_named(path: Any) -> Path:
     """The path as a user gives it; an empty one would be the working folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"the folder is {path!r}; give a path, e.g. 'runs/mine'")
     if not str(path):
         raise InputError("the folder has no name; give one, e.g. 'runs/mine'")
     return Path(path)
