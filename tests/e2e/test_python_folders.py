@@ -265,6 +265,37 @@ def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):
     assert len(evenfed.train(model.train(), federation(), rounds=2, out=tmp_path, **CPU).records) == 2
 
 
+def test_the_same_configuration_in_another_spelling_resumes(tmp_path):
+    given = (small_model(), federation(), "semi_vred")
+    auto = {**CPU, "device": "auto" if not torch.cuda.is_available() else "cpu"}
+    momentum = {"name": "sgd", "momentum": 0.9}
+    for out, (first, second) in {
+        "name": ({"name": "sgd"}, "sgd"),
+        "defaults": ("sgd", {"name": "sgd", "nesterov": False}),
+        "options": (momentum, {"dampening": 0, **momentum}),
+    }.items():
+        evenfed.train(*given, rounds=1, optimizer=first, out=tmp_path / out, **auto)
+        resumed = evenfed.train(
+            *given, rounds=2, optimizer=second, lr_schedule={"name": "constant"}, out=tmp_path / out, **CPU
+        )
+        assert len(resumed.records) == 2
+        with pytest.raises(evenfed.InputError, match=r"train\.optimizer"):
+            evenfed.train(*given, rounds=2, optimizer={"name": "sgd", "momentum": 0.5}, out=tmp_path / out, **CPU)
+
+
+def test_an_entry_is_not_trained_again_under_another_spelling(tmp_path):
+    given = {"model": small_model(), "clients": federation(), "rounds": 1, "out": tmp_path, **CPU}
+    evenfed.train(algorithm="semi_vred", **given)
+    told = r"holds 'semi_vred\[beta=0.2\]' already, as 'semi_vred'"
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.train(algorithm="semi_vred[beta=0.2]", **given)
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.compare(algorithms=["semi_vred[beta=0.2]"], seeds=1, **given)
+    evenfed.train(algorithm="semi_vred[beta=0.3]", **given)
+    compared = evenfed.compare(algorithms={"mine": "semi_vred"}, seeds=1, **given)
+    assert list(compared) == ["fedavg", "mine"]
+
+
 def test_a_folder_is_named_by_a_path(tmp_path):
     result = evenfed.train(small_model(), federation(), rounds=1, **CPU)
     for call in (result.save, evenfed.load, lambda out: compared(out)):

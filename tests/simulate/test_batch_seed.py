@@ -87,3 +87,9 @@ def test_mistakes_are_told(clients):
         evenfed.compare(linear, clients, batch_seed=3)
     with pytest.raises(evenfed.InputError, match="'batches', 'seeds' or 'both'"):
         evenfed.compare(linear, clients, noise_floor="batch")
+
+
+@pytest.mark.parametrize("label", ["fedavg-other-batches", "fedavg-other-seeds"])
+def test_no_entry_takes_the_noise_floors_labels(clients, label):
+    with pytest.raises(evenfed.InputError, match=f"the label '{label}' stands for the noise floor"):
+        evenfed.compare(linear, clients, {label: "vred"}, rounds=1, noise_floor=False)

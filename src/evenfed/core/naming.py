@@ -112,7 +112,7 @@ def _object_name(value: Any) -> str:
     return name
 
 
-def is_same_name(stored: Any, current: Any) -> bool:
+def matches_stored(stored: Any, current: Any) -> bool:
     """Whether two names are equal; the stored one may be of an older version, without the values of modules."""
     return stored == current or (isinstance(current, str) and stored == _VALUES.sub("", current))
 

@@ -42,14 +42,22 @@ def refuse_further_runs(root: Path, targets: Sequence[RunFolder]) -> None:
             raise InputError(f"{root} holds another run, {folder.path.name} of {folder.label}; save to a new folder")
 
 
+def changes_of(header: Header, config: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Where a run's configuration differs from the one that it is to resume with, which may have more rounds."""
+    as_many = {**config, "train": {**config["train"], "rounds": header.rounds}}
+    changes = differences(header.config, as_many)
+    if header.device == str(settings.torch_device()):  # whether it was named, or found by "auto"
+        return [change for change in changes if not change.startswith("train.device:")]
+    return changes
+
+
 def refuse_other(folder: RunFolder, config: Mapping[str, Any], settings: Settings) -> None:
     """Raise if the folder holds a run with another configuration; more rounds are no other configuration."""
     header = folder.header()
     if header is None:
         return
     rounds = header.rounds
-    as_many = {**config, "train": {**config["train"], "rounds": rounds}}
-    changes = differences(header.config, as_many)
+    changes = changes_of(header, config, settings)
     if changes:
         advice = f"{ANOTHER_FOLDER}, or give the same configuration to go on"
         if any(change.startswith("train.last_rounds:") for change in changes):
