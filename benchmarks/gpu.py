@@ -32,7 +32,7 @@ from evenfed.core.streams import Batching
 from evenfed.data.partition import dirichlet, split
 from evenfed.local.training import LocalTraining
 from evenfed.settings import Precision
-from evenfed.simulate import scoring
+from evenfed.simulate import evaluation
 from evenfed.simulate.engines.precision import arithmetic
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
@@ -229,7 +229,7 @@ def together(problem: Problem, engine: Engine, runs: int, rounds: int = 3) -> di
     settings = evenfed.Settings(rounds=rounds, lr=0.005, batch_size=64, device=DEVICE, precision="bf16")
     planned = [Run(name, evenfed.algorithms.get(name), settings) for name in (PAPER * 3)[:runs]]
     states, spent = [start(run, problem) for run in planned], []
-    everyone = scoring.panel(problem, settings)
+    everyone = evaluation.panel(problem, settings)
     for _ in range(rounds + 1):
         began = time.perf_counter()
         states, _ = advance(planned, states, problem, engine, everyone)
@@ -261,7 +261,7 @@ def _peers(model: nn.Module, clients: list[evenfed.Client], shown: list[tuple[Te
     engine, smallest = Reference(problem), int(problem.train.sizes.clamp(min=1).argmin())
     list(engine.train([Task(0, 0, problem.theta, torch.tensor([smallest]), settings.local(0))]))  # warm up
     began = time.perf_counter()
-    advance([run], [start(run, problem)], problem, engine, scoring.panel(problem, settings))
+    advance([run], [start(run, problem)], problem, engine, evaluation.panel(problem, settings))
     torch.cuda.synchronize()
     reference = time.perf_counter() - began
     return {"reference_round_s": reference, "naive_round_s": round_seconds(model, shown, 0.005, 64, DEVICE)}

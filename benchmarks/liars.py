@@ -34,10 +34,9 @@ from evenfed.core.errors import InputError
 from evenfed.core.server import Record, Update
 from evenfed.data.federation import federate
 from evenfed.fairness import Fairness
-from evenfed.simulate.initial_state import new_server
 from evenfed.simulate.loop import engine_for, rounds, start
 from evenfed.simulate.problem import Engine, EvalRequest, Problem, Task
-from evenfed.simulate.state import Run, State, divergence
+from evenfed.simulate.state import Run, State, divergence, new_server
 
 RESULT = Path(__file__).parent / "results" / "liars.json"
 PAGE = Path(__file__).parent.parent / "docs" / "guard.md"

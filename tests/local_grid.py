@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 import evenfed
-from evenfed.clients.pooling import pools
+from evenfed.clients.lazy import pools
 from evenfed.flower import FairStrategy, client_app
 from evenfed.flower.server import initial_arrays
 from worked_example import federation, small_model

@@ -1,6 +1,6 @@
 """Augmentation of training batches. Give one of these, its name, or a function of your own as `augment`.
 
-An augmentation takes a batch of inputs and a `Draw`, the run's own random stream: `draw.uniform(*shape)` and
+An augmentation takes a batch of inputs and a `draw`, the run's own random stream: `draw.uniform(*shape)` and
 `draw.integers(high, *shape)` are functions of seed, round, client and local step, on the batch's device. Every engine
 therefore sees the same images, whoever else trains. Take random numbers from there only, and use tensor operations
 only: a stack of clients calls the function under `torch.vmap`.

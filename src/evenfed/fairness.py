@@ -7,6 +7,7 @@ model serves the clients that trained it.
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,13 @@ def _vector(figures: ArrayLike) -> Vector:
     if values.ndim != 1:
         raise InputError(f"figures of clients: the shape {values.shape}; give one number per client")
     return values
+
+
+def _means(several: Sequence[Any]) -> list[float]:
+    """Each field of some instances of one dataclass, averaged."""
+    rows = [dataclasses.astuple(instance) for instance in several]
+    means: list[float] = np.array(rows).mean(axis=0).tolist()
+    return means
 
 
 @dataclass(frozen=True)
@@ -82,10 +90,7 @@ class Fairness:
     @classmethod
     def average(cls, several: Sequence["Fairness"]) -> "Fairness":
         """Each metric averaged over evaluations, e.g. those of the last rounds of a run."""
-        rows = [dataclasses.astuple(fairness) for fairness in several]
-        table = np.array(rows)
-        means = table.mean(axis=0)
-        return cls(*means.tolist())
+        return cls(*_means(several))
 
     def _repr_html_(self) -> str:
         heads = ["over clients"]
@@ -146,13 +151,22 @@ class Inequality:
         if values[0] < 0 or not 0 < total < np.inf:
             return gaps
         shares = values / total
-        jain = _jain(shares)
+        if shares[0] == shares[-1]:
+            return dataclasses.replace(gaps, gini=0.0, jain=1.0, theil=0.0, entropy=1.0, cv=0.0, angle=0.0)
+        clients = len(shares)
+        ranks = np.arange(1, clients + 1)
+        by_rank = 2 * ranks - clients - 1
+        squares = float(shares @ shares)
+        jain = min(1.0, 1 / (clients * squares))
+        positive = shares[shares > 0]
+        disorder = -float(positive @ np.log(positive))
+        most = float(np.log(clients))
         return dataclasses.replace(
             gaps,
-            gini=_gini(shares),
+            gini=float(by_rank @ shares) / clients,
             jain=jain,
-            theil=_theil(shares),
-            entropy=_entropy(shares),
+            theil=max(0.0, most - disorder),
+            entropy=min(1.0, disorder / most),
             cv=float(np.sqrt(1 / jain - 1)),
             angle=float(np.degrees(np.arccos(np.sqrt(jain)))),
         )
@@ -160,57 +174,10 @@ class Inequality:
     @classmethod
     def average(cls, several: Sequence["Inequality"]) -> "Inequality":
         """Each measure averaged over evaluations."""
-        rows = [dataclasses.astuple(inequality) for inequality in several]
-        means = np.array(rows).mean(axis=0)
-        return cls(*means.tolist())
+        return cls(*_means(several))
 
 
 _ALL_UNKNOWN = Inequality(*[_NAN] * len(dataclasses.fields(Inequality)))
-
-
-def _gini(shares: Vector) -> float:
-    """Of ascending shares [n] of the total, as the functions below."""
-    clients = len(shares)
-    ranks = np.arange(1, clients + 1)
-    weights = 2 * ranks - clients - 1
-    if _are_equal(shares):
-        return 0.0
-    return float(weights @ shares) / clients
-
-
-def _jain(shares: Vector) -> float:
-    if _are_equal(shares):
-        return 1.0
-    squares = float(shares @ shares)
-    return min(1.0, 1 / (len(shares) * squares))
-
-
-def _theil(shares: Vector) -> float:
-    if _are_equal(shares):
-        return 0.0
-    most = float(np.log(len(shares)))
-    return max(0.0, most - _disorder(shares))
-
-
-def _entropy(shares: Vector) -> float:
-    if _are_equal(shares):
-        return 1.0
-    most = float(np.log(len(shares)))
-    return min(1.0, _disorder(shares) / most)
-
-
-def _disorder(shares: Vector) -> float:
-    """-sum p ln p, where nothing times the logarithm of nothing is nothing."""
-    positive = shares[shares > 0]
-    logarithms = np.log(positive)
-    return -float(positive @ logarithms)
-
-
-def _are_equal(shares: Vector) -> bool:
-    """Whether all that is left is rounding."""
-    first = shares[0]
-    last = shares[-1]
-    return bool(first == last)
 
 
 def mean_of_first(ordered: Vector, fraction: float) -> Vector:

@@ -203,11 +203,16 @@ def _of_numbers(inputs: Tensor, classes: int) -> dict[str, int]:
 
 
 def _of_images(inputs: Tensor, classes: int) -> dict[str, int]:
-    return {"channels": _channels(inputs), "classes": classes}
+    shape = list(inputs.shape)
+    if len(shape) != 4:
+        raise InputError(f"this model needs images [n, channels, height, width]; the data are {shape}")
+    return {"channels": shape[1], "classes": classes}
 
 
 def _of_symbols(inputs: Tensor, classes: int) -> dict[str, int]:
-    _check_symbols(inputs)
+    shape = list(inputs.shape)
+    if inputs.is_floating_point() or len(shape) != 2:
+        raise InputError(f"this model needs sequences of symbols [n, time]; the data are {shape} {inputs.dtype}")
     return {"symbols": classes}
 
 
@@ -300,7 +305,6 @@ def _parameters(name: str) -> list[inspect.Parameter]:
 
 
 def _maker(name: str) -> Maker:
-    """What makes the model, given its arguments by name."""
     if name in BY_NAME:
         make, _ = BY_NAME[name]
         return make
@@ -324,19 +328,6 @@ def imported(path: str, what: str, form: str) -> Any:
     except Exception as error:  # whatever one's own module may raise
         kind = type(error).__name__
         raise InputError(
-            f"{what} '{path}' cannot be imported ({kind}: {error}); give {form}, with module.py beside the "
+            f"{what} '{path}' cannot be imported ({kind}: {error}); give {form}, with module.py next to the "
             "experiment's file, in the working folder or on Python's path"
         ) from None
-
-
-def _channels(inputs: Tensor) -> int:
-    shape = list(inputs.shape)
-    if len(shape) != 4:
-        raise InputError(f"this model needs images [n, channels, height, width]; the data are {shape}")
-    return shape[1]
-
-
-def _check_symbols(inputs: Tensor) -> None:
-    shape = list(inputs.shape)
-    if inputs.is_floating_point() or len(shape) != 2:
-        raise InputError(f"this model needs sequences of symbols [n, time]; the data are {shape} {inputs.dtype}")

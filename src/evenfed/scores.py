@@ -133,7 +133,6 @@ def _are_of_two_classes(targets: Tensor) -> bool:
 
 
 def _name_of(score: LossFunction | Metric | None) -> str | None:
-    """The name of a score for classes; None of any other."""
     function = score.function if isinstance(score, Metric) else score
     if function is top1:
         return "top1"

@@ -122,11 +122,10 @@ class Settings:
             check_whole("batch_size", self.batch_size, 1)
         self._check_local()
         _check_positive("server_lr", self.server_lr)
-        is_number = _is_finite(self.prox)
-        if not is_number or not 0 <= self.prox <= LARGEST_FACTOR:
+        if not _is_finite(self.prox) or not 0 <= self.prox <= LARGEST_FACTOR:
             raise InputError(f"prox={self.prox!r}: give a finite number of at least 0, at most {LARGEST_FACTOR:g}")
-        if self.smooth is not None:
-            _check_share("smooth", self.smooth)
+        if self.smooth is not None and not (_is_finite(self.smooth) and 0 < self.smooth <= 1):
+            raise InputError(f"smooth={self.smooth!r}: give a number above 0, at most 1, or leave it out")
         if self.average is not None:
             check_decay(self.average)
         check_weigh_at(self.weigh_at, self.average)
@@ -145,14 +144,12 @@ class Settings:
         self.torch_device()
 
     def _check_flower(self) -> None:
-        """What the simulator alone can do."""
         if self.batch_norm == "local":
             raise InputError("batch_norm='local' needs the simulator; use engine='parallel', or 'shared' or 'frozen'")
         if self.start == "own":
             raise InputError("start='own' needs the simulator; use engine='parallel' or start='common'")
 
     def _check_local(self) -> None:
-        """The options of local training."""
         _check_positive("lr", self.lr)
         if self.clip is not None:
             _check_positive("clip", self.clip)
@@ -296,15 +293,12 @@ class Settings:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             options[field.name] = described(value)
-        options["guard"] = self._described_guard()
-        return options
-
-    def _described_guard(self) -> dict[str, float] | str | None:
-        """Its numbers, which a later version may choose otherwise; None or "off" if there is none."""
         guard = self.guarding()
         if guard is not None:
-            return guard.describe()
-        return "off" if self.engine == "flower" else None
+            options["guard"] = guard.describe()  # its numbers, which a later version may choose otherwise
+        else:
+            options["guard"] = "off" if self.engine == "flower" else None
+        return options
 
 
 VARIANT = (
@@ -356,11 +350,6 @@ def _is_finite(value: Any) -> bool:
 def _check_positive(name: str, value: Any) -> None:
     if not _is_finite(value) or not 0 < value <= LARGEST_FACTOR:
         raise InputError(f"{name}={value!r}: give a finite number above 0, at most {LARGEST_FACTOR:g}")
-
-
-def _check_share(name: str, value: Any) -> None:
-    if not _is_finite(value) or not 0 < value <= 1:
-        raise InputError(f"{name}={value!r}: give a number above 0, at most 1, or leave it out")
 
 
 def _check_participation(name: str, value: Any) -> None:

@@ -19,6 +19,8 @@ from .comparison.api import train
 from .core.algorithm import Algorithm, Plan, PrivateInputs, PrivatePart, build, check_declared
 from .core.class_checks import overridden
 from .core.errors import InputError
+from .core.maths import are_finite
+from .core.open_round import OpenRound
 from .core.round import close_round, open_round
 from .core.running import RunningSums, can_run
 from .core.server import Record, Server, Update
@@ -118,21 +120,13 @@ class _Check:
         width = case.deltas.shape[1]
         server = self.start(case.sizes, width)
         opened = open_round(server, case.losses)
-        updates = []
-        for client in opened.plan.ids.tolist():
-            delta = case.deltas[client]
-            update = Update(client, delta, snapshot=delta)
-            updates.append(update)
 
         def losses_at(theta: Tensor, ids: Tensor) -> Tensor:
             return case.losses[ids]
 
-        server, record = close_round(opened, updates, losses_at)
-        model_is_finite = server.theta.isfinite().all()
-        self.require(model_is_finite, "the model is not finite after a round")
-        for value in server.memory.values():
-            memory_is_finite = value.isfinite().all()
-            self.require(memory_is_finite, "its memory is not finite")
+        server, record = close_round(opened, _updates(opened, case.deltas), losses_at)
+        self.require(are_finite([server.theta]), "the model is not finite after a round")
+        self.require(are_finite(server.memory.values()), "its memory is not finite")
         return record
 
     def hooks(self) -> None:
@@ -185,10 +179,7 @@ class _Check:
         if not can_run(server):
             return
         opened = open_round(server, case.losses)
-        updates = []
-        for client in opened.plan.ids.tolist():
-            updates.append(Update(client, case.deltas[client]))
-        wanted, _ = close_round(opened, updates)
+        wanted, _ = close_round(opened, _updates(opened, case.deltas))
         running = RunningSums(server)
         everyone = len(case.sizes)
         running.drawn = torch.arange(everyone)
@@ -229,13 +220,9 @@ class _Check:
 
     def empty_clients(self, rng: np.random.Generator) -> None:
         sizes = [0, 10, 30, 0, 5]
-        losses = rng.gamma(2, 1, 5)
-        deltas = rng.normal(size=(5, 5))
-        case = _Case(
-            losses=torch.from_numpy(losses),
-            sizes=sizes,
-            deltas=torch.from_numpy(deltas),
-        )
+        losses = torch.from_numpy(rng.gamma(2, 1, 5))
+        deltas = torch.from_numpy(rng.normal(size=(5, 5)))
+        case = _Case(losses, sizes, deltas)
         weights = self.one_round(case).weights
         of_empty_clients = weights[[0, 3]]
         self.require(not of_empty_clients.any(), "a client without data got a weight")
@@ -246,7 +233,7 @@ class _Check:
         sizes = [5, 0, 10, 20, 40, 8]
         width = 3
         server = self.start(sizes, width, seed=3)
-        snapshot = torch.ones(width).double()
+        deltas = torch.arange(0.1, len(sizes)).double().expand(width, -1).T
 
         def losses_at(theta: Tensor, ids: Tensor) -> Tensor:
             return ids.double() + 1
@@ -255,12 +242,7 @@ class _Check:
             ids = server.draw(2)
             losses = (ids.double() + 1 + k) / 3
             opened = open_round(server, losses, ids)
-            updates = []
-            for client in opened.plan.ids.tolist():
-                delta = torch.full((width,), 0.1 + client).double()
-                update = Update(client, delta, snapshot)
-                updates.append(update)
-            server, record = close_round(opened, updates, losses_at)
+            server, record = close_round(opened, _updates(opened, deltas), losses_at)
             finite = np.isfinite(record.weights).all()
             self.require(finite, "weights are not finite under partial participation")
             self.require(not record.skipped, "a round of two healthy clients was skipped")
@@ -293,11 +275,7 @@ class _Check:
             planned = torch.zeros(n).double()
             planned[plan.ids] = plan.weights
             before = server.theta
-            updates = []
-            for client in plan.ids.tolist():
-                update = Update(client, deltas[client])
-                updates.append(update)
-            server, record = close_round(opened, updates)
+            server, record = close_round(opened, _updates(opened, deltas))
             plain_step = before - server.theta
             plain_objective = torch.tensor(record.objective, dtype=torch.float64)
             self._same("weights", weights, planned)
@@ -311,7 +289,6 @@ class _Check:
         duals: Tensor,
         c: Tensor,
     ) -> list[PrivatePart]:
-        """What each client computes from the sums."""
         clients = []
         for loss, delta, dual in zip(losses, deltas, duals, strict=True):
             own = PrivateInputs(
@@ -348,12 +325,7 @@ class _Check:
             targets = torch.randint(0, 2, (size,), generator=draw)
             client = Client((inputs, targets))
             clients.append(client)
-        model = nn.Sequential(
-            nn.Linear(3, 4),
-            nn.Tanh(),
-            nn.Linear(4, 2),
-        )
-        model.double()
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
         options: dict[str, Any] = {
             "rounds": 3,
             "lr": LR,
@@ -374,10 +346,11 @@ class _Check:
             self.require(weights[1] == 0, "a client without data got a weight")
 
 
+def _updates(opened: OpenRound, deltas: Tensor) -> list[Update]:
+    """Of those who train, each also at the snapshot step."""
+    return [Update(client, deltas[client], snapshot=deltas[client]) for client in opened.plan.ids.tolist()]
+
+
 def _column(computed: list[PrivatePart], name: str) -> Tensor:
-    """One number of every client's part."""
-    values = []
-    for part in computed:
-        value = getattr(part, name)
-        values.append(float(value))
+    values = [float(getattr(part, name)) for part in computed]
     return torch.tensor(values, dtype=torch.float64)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 Inputs = Tensor | dict[str, Tensor] | tuple[Tensor, ...]
 Index = Tensor | slice
@@ -18,8 +19,6 @@ Structure = TypeVar("Structure")  # one array, or a dict or tuple of them
 
 def leaves(inputs: Any) -> tuple[Any, ...]:
     """The tensors, always in the same order."""
-    if isinstance(inputs, Tensor):
-        return (inputs,)
     if isinstance(inputs, tuple):
         return inputs
     if isinstance(inputs, Mapping):
@@ -110,19 +109,29 @@ def example_shape(tensor: Tensor) -> str:
     return f"{sizes} {kind}"
 
 
-def call(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
+def call(
+    model: nn.Module,
+    inputs: Inputs,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> Any:
     """What the model makes of these inputs; `parameters` take the place of its own."""
-    if isinstance(inputs, dict):
-        if parameters is None:
-            return model(**inputs)
-        return functional_call(model, dict(parameters), (), inputs)
-    arguments = leaves(inputs)
+    named = inputs if isinstance(inputs, dict) else {}
+    arguments = () if named else leaves(inputs)
     if parameters is None:
-        return model(*arguments)
-    return functional_call(model, dict(parameters), arguments)
+        return model(*arguments, **named)
+    return functional_call(model, dict(parameters), arguments, named)
 
 
-def outputs(model: nn.Module, inputs: Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
+def output_rows(outputs: Any, rows: slice) -> Any:
+    """Some rows of every tensor in what a model gave."""
+    return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
+
+
+def outputs(
+    model: nn.Module,
+    inputs: Inputs,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> Any:
     """The same as the loss sees it: of an answer with logits, as Hugging Face's models give it, the logits."""
     answer = call(model, inputs, parameters)
     if isinstance(answer, Tensor):

@@ -102,7 +102,7 @@ def test_a_table_says_what_is_to_be_predicted():
         (FRAME.assign(label="yes"), "column 'label' is str, not numbers; give class numbers from 0"),
         (FRAME.assign(age=[np.nan, *range(11)]), "column 'age' has 1 missing values; fill them or drop"),
         (FRAME.assign(y=0), "which of the columns age, bmi, dose, label, y .*target='y'"),
-        (FRAME[["label"]], "no column beside its target 'label'"),
+        (FRAME[["label"]], "no column but its target 'label'"),
         (FRAME["age"], "a Series is no table"),
         (pd.concat([FRAME, FRAME[["age"]]], axis=1), "several columns are called 'age'"),
         ({"label": Y, "text": ["a"] * 12}, "column 'text' is <U1, not numbers"),

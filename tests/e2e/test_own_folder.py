@@ -141,4 +141,4 @@ def test_a_model_that_cannot_be_imported_is_told(tmp_path, project, evenfed, mod
     refused = evenfed("compare", project / "mine.toml")
     assert refused.returncode == 2
     assert f"model '{module}.Net' cannot be imported ({message}" in refused.stderr
-    assert "beside the experiment's file" in refused.stderr
+    assert "next to the experiment's file" in refused.stderr

@@ -133,7 +133,7 @@ def test_pages_show_names_as_text(clients, label, figures):
 
 def shown_safely(place: Path) -> None:
     report = Report.of([place], beside_paper=False)
-    text = write.html(contents.of_report(report)) or ""
+    text = write.html(contents.of_report(report))
     assert text.count("</script") == text.count("<script")
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", text)
 

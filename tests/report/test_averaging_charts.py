@@ -7,9 +7,9 @@ import pytest
 
 from evenfed.comparison.analysis.averaging import averaged_rivals, before_and_after, one_decay_each
 from evenfed.comparison.storage.reading import read
-from evenfed.report.charts import across, averaging, over_rounds, turns
+from evenfed.report.charts import averaging, over_rounds, turns
 from evenfed.report.charts.elements import label_lines
-from evenfed.report.charts.report import of_report
+from evenfed.report.charts.report import across, of_report
 from evenfed.report.document import Report
 from reports import put_rounds
 

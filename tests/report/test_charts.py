@@ -14,11 +14,11 @@ from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.comparison.tuning.search import Candidate
 from evenfed.metrics import ACCURACY, LOSS
-from evenfed.report import charts
 from evenfed.report.charts import clients, differences, elements, labels, trade_off, tuning
+from evenfed.report.charts import report as charts
 from evenfed.report.charts.axes import Axis, Extent
 from evenfed.report.charts.plot import Plot
-from evenfed.report.charts.saving import save, save_changed
+from evenfed.report.charts.saving import save
 from evenfed.report.charts.theme import DARK, is_own, looks
 from reports import FLOOR, front, steady
 
@@ -49,10 +49,10 @@ def test_every_specification_compiles_and_draws_the_rows_it_is_given(by_name):
 
 def test_panels_fill_their_rows_or_have_axes_of_their_own():
     for number in range(1, 20):
-        drawing = elements.panels([f"a{k}" for k in range(number)], {})
+        drawing = elements.panels([f"a{k}" for k in range(number)], [], [])
         is_full = number % drawing["columns"] == 0
         assert is_full != ("resolve" in drawing) and drawing["columns"] <= 4
-    names = elements.panels([FLOOR, "vred"], {})["facet"]["header"]["labelExpr"]
+    names = elements.panels([FLOOR, "vred"], [], [])["facet"]["header"]["labelExpr"]
     assert "fedavg, other seeds" in names and FLOOR in names
 
 
@@ -149,17 +149,6 @@ def test_one_diverging_algorithm_does_not_squeeze_the_others():
     differences = Axis.of_differences([Extent(-2, 3), Extent(-1, 2), Extent(-60, -50)])
     assert differences.low > -12 and differences.high >= 3
     assert Axis.of_differences([Extent(-2, 3), Extent(-1, 2), Extent(-7, -5)]).holds(-7)  # little room to gain
-
-
-def test_charts_are_drawn_again_only_where_they_changed(by_name, tmp_path):
-    chart = by_name["trade-off"]
-    svg, png = save_changed([chart], tmp_path)
-    before = png.stat().st_mtime_ns
-    assert save_changed([chart], tmp_path) == [svg, png] and png.stat().st_mtime_ns == before
-    changed = dataclasses.replace(chart, title="Another")
-    assert save_changed([changed], tmp_path) == [svg, png] and png.stat().st_mtime_ns > before
-    png.unlink()
-    assert save_changed([changed], tmp_path) == [svg, png] and png.exists()
 
 
 def drawn_texts(chart, tmp_path):

@@ -14,10 +14,10 @@ import pytest
 from evenfed import audit
 from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
+from evenfed.report.charts.chart import Chart
 from evenfed.report.document import Report
 from evenfed.report.files import write_page
-from evenfed.report.page import contents, details, evidence, runtime, verdict, write
-from evenfed.report.page.packing import Packer
+from evenfed.report.page import contents, details, evidence, verdict, write
 from reports import FLOOR, put_rounds, steady
 
 
@@ -237,67 +237,17 @@ def test_of_a_loss_less_is_better(edited):
     assert "the worst 10 % (1 of 6 clients) reach a loss of 3.000, 3.000 less than with FedAvg" in sentence
 
 
-def unpacked(packed: dict, text: str) -> list[dict]:
-    """Rows from packed columns, as `columns.js` makes them."""
-    content = gzip.decompress(base64.b64decode(text))
-
-    def whole(column: dict, count: int) -> list[int]:
-        parts = [content[column["start"] + k * count :][:count] for k in range(column["width"])]
-        return [sum(part[row] << 8 * k for k, part in enumerate(parts)) for row in range(count)]
-
-    def values(column: dict, count: int) -> list:
-        if column["kind"] == "same":
-            return [column["value"]] * count
-        if column["kind"] == "choice":
-            return [column["choices"][code] for code in whole(column, count)]
-        if column["kind"] == "float":
-            numbers = np.frombuffer(content, "<f4", count, column["start"])
-            return [None if np.isnan(number) else float(number) for number in numbers]
-        if column["kind"] == "list":
-            items = iter(values(column["items"], column["count"]))
-            return [[next(items) for _ in range(int(length))] for length in values(column["lengths"], count)]
-        codes = whole(column, count)
-        return [None if code == 0 else (code - 1 + column["least"]) / 10 ** column["digits"] for code in codes]
-
-    columns = {name: values(column, packed["count"]) for name, column in packed["columns"].items()}
-    return [{name: column[row] for name, column in columns.items()} for row in range(packed["count"])]
-
-
-def test_packed_rows_are_the_rows():
-    rows = [
-        {"client": f"ward {k % 300}", "seed": 0, "value": round(12.3456 * k, 2), "wide": 10.0 ** (k % 9), "gone": None}
-        for k in range(1000)
-    ]
-    rows += [{"client": "last", "seed": 0, "value": None, "wide": float("nan"), "own": True}]
-    packer = Packer()
-    packed = packer.rows(rows)
-    again = unpacked(packed, packer.text())
-    assert again[-1] == {"client": "last", "seed": 0, "value": None, "wide": None, "gone": None, "own": True}
-    for row, new in zip(rows[:-1], again, strict=False):
-        assert new["client"] == row["client"] and new["seed"] == 0 and new["own"] is None
-        assert new["value"] == pytest.approx(row["value"], abs=0.051)
-        assert new["wide"] == pytest.approx(row["wide"], rel=1e-6)
-
-
-def test_packed_lists_are_the_lists():
-    rows = [{"round": [1, 2, 3], "mean": [0.5, None, 0.25]}, {"round": [1], "mean": [0.125]}]
-    packer = Packer()
-    packed = packer.rows(rows)
-    assert unpacked(packed, packer.text()) == rows
-
-
-def test_a_client_of_every_round_takes_few_bytes():
-    random = np.random.default_rng(0)
-    weights = random.gamma(2, 0.01, 27 * 50 * 40)
-    rows = []
-    for place, weight in enumerate(weights):
-        run, rest = divmod(place, 50 * 40)
-        rows.append(
-            {"algorithm": f"a{run // 3}", "seed": run % 3, "round": rest // 50, "client": rest % 50, "w": weight}
-        )
-    packer = Packer()
-    packer.rows(rows)
-    assert len(packer.text()) < 4 * len(rows)  # 270,000 rows of 200 rounds: about a megabyte
+def test_the_data_of_charts_are_columns():
+    rows = [{"client": "a\x1b", "round": [1, 2], "mean": [0.5, None]}, {"client": "b", "own": float("nan")}]
+    page = contents.Page("", [], [], [], [], charts=[Chart("one", "", "", {}, rows)])
+    _, packed = page.describe()
+    (columns,) = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert columns == {
+        "client": [r"a\x1b", "b"],
+        "round": [[1, 2], None],
+        "mean": [[0.5, None], None],
+        "own": [None] * 2,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -375,11 +325,11 @@ def test_a_page_shows_the_commands_of_all_its_runs(edited):
 
 def test_without_the_package_that_draws_there_are_tables_and_a_sentence(small, evenfed, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    runtime.runtime.cache_clear()
+    write.runtime.cache_clear()
     try:
         done = evenfed("report", small, "--out", tmp_path / "tables")
     finally:
-        runtime.runtime.cache_clear()
+        write.runtime.cache_clear()
     assert done.returncode == 0
     assert "pip install 'evenfed[report]'" in done.stdout and "Page:" not in done.stdout
     assert not (tmp_path / "tables" / "report.html").exists() and (tmp_path / "tables" / "report.md").exists()
@@ -390,7 +340,7 @@ def test_the_runtime_is_bundled_once(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = []
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: made.append(snippet) or "a = '</script>'")
-    assert runtime.runtime.__wrapped__() == runtime.runtime.__wrapped__() == r"a = '<\/script>'"
+    assert write.runtime.__wrapped__() == write.runtime.__wrapped__() == r"a = '<\/script>'"
     assert len(made) == 1
 
 

@@ -16,7 +16,7 @@ from evenfed.report.charts.report import of_report
 from evenfed.report.document import Report
 from evenfed.report.fill import filled
 from evenfed.report.paired_tables import paired
-from reports import figures_in, numbers
+from reports import figures_in, numbers, put_rounds
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,19 @@ def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, eve
     assert float(cells["suppression-last", "vred", "", "mean_gain"]["spread"]) == pytest.approx(2)
     shown = evenfed("report", "--no-figures", "--full", one, two).stdout
     assert "vred: the worst 10 % are lifted" in shown and (one / "beside" / "report.md").exists()
+
+
+def test_losses_are_not_called_points(splits):
+    folders = [splits(0, 0.02), splits(1, 0.06), splits(0, 0.02, hidden=[8])]
+    for run in (run for folder in folders for run in folder.glob("*/seed-*")):
+        header = json.loads((run / "header.json").read_text())
+        rounds = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+        header["metric"] = {"name": "loss", "higher_is_better": False}
+        put_rounds(run, [{**line, "test_losses": line["accuracy"]} for line in rounds], header)
+    for pair, names in ((folders[:2], {"glance-late", "components-late"}), (folders[::2], {"paired-late"})):
+        tables = {table.name: table for table in Report.of(pair, beside_paper=False).tables}
+        for name in names:
+            assert "points" not in tables[name].notes[0].lower() and tables[name].digits == 3
 
 
 def test_what_all_federations_share_is_said_once(splits, tmp_path, evenfed):

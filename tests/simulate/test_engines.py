@@ -18,7 +18,7 @@ from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting, cores
-from evenfed.simulate.layers import tracing
+from evenfed.simulate.layers import replay
 from evenfed.simulate.loop import rounds, start
 from evenfed.simulate.problem import Problem
 from evenfed.simulate.state import Run
@@ -205,8 +205,8 @@ def test_tracing_changes_nothing(monkeypatch):
     problem = Problem.of(small_model(), federation(), settings)
     runs = [Run("semi_vred", evenfed.algorithms.SemiVRed(), settings)]
     eager = run(lambda p: Stacked(p, 64), runs, problem)
-    monkeypatch.setattr(tracing, "PAYS_OFF_AFTER", 2)
-    monkeypatch.setattr(tracing, "PAYS_OFF_WITH_COMPILER", 2)
+    monkeypatch.setattr(replay, "PAYS_OFF_AFTER", 2)
+    monkeypatch.setattr(replay, "PAYS_OFF_WITH_COMPILER", 2)
     engines = []
 
     def traced(p):
@@ -373,7 +373,7 @@ def test_what_cannot_be_traced_goes_on_as_it_is(monkeypatch):
         tried.append(given)
         raise RuntimeError("no trace of this")
 
-    monkeypatch.setattr(tracing, "trace", fail)
-    doubled = tracing.Traced(lambda x: 2 * x)
+    monkeypatch.setattr(replay, "trace", fail)
+    doubled = replay.Traced(lambda x: 2 * x)
     assert [float(doubled(torch.tensor(float(k)))) for k in range(200)] == [2.0 * k for k in range(200)]
     assert len(tried) == 1

@@ -11,8 +11,8 @@ from evenfed.comparison.loading import load
 from evenfed.comparison.storage.reading import read
 from evenfed.comparison.storage.record_json import from_json, to_json
 from evenfed.core.guard import Clip, Guard
-from evenfed.report import charts
 from evenfed.report.charts import guard
+from evenfed.report.charts import report as charts
 from evenfed.report.document import Report
 from evenfed.report.guard_tables import facts, tables
 

@@ -118,7 +118,6 @@ class EarlyStopping(Callback):
         return best is None or value > float(best) + self.min_delta
 
     def _notes(self, progress: Progress, value: float) -> dict[str, Tensor]:
-        """What to remember of the best round so far."""
         notes = {
             "value": torch.tensor(value, dtype=torch.float64),
             "round": torch.tensor(progress.round),

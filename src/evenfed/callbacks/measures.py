@@ -22,22 +22,15 @@ PerClient = dict[str, NDArray[np.float64]]
 def numbers(progress: Progress) -> Numbers:
     """Of the round just done; what is unknown or not finite is left out."""
     record = progress.record
-    values = {
-        "objective": record.objective,
-        "seconds": record.seconds,
-    }
+    values = {"objective": record.objective, "seconds": record.seconds}
     losses = record.known("losses")
     if len(losses):
         values["loss/mean"] = float(losses.mean())
         values["loss/worst"] = float(losses.max())
-    fairness = progress.fairness
-    if fairness is not None:
-        for name, value in dataclasses.asdict(fairness).items():
-            values[f"fairness/{name}"] = value
-    current = progress.current_fairness
-    if current is not None:
-        for name, value in dataclasses.asdict(current).items():
-            values[f"current/{name}"] = value
+    for group, fairness in {"fairness": progress.fairness, "current": progress.current_fairness}.items():
+        if fairness is not None:
+            for name, value in dataclasses.asdict(fairness).items():
+                values[f"{group}/{name}"] = value
     for name, value in (record.central or {}).items():
         values[f"central/{name}"] = value
     finite = {}
@@ -53,16 +46,15 @@ def per_client(progress: Progress) -> PerClient:
     With `average`, accuracies are those of the average; `current` and `current_loss` are of the model clients train on.
     """
     record = progress.record
-    values = {"loss": record.losses, "weight": record.weights}
-    if record.accuracy is not None:
-        values["accuracy"] = record.accuracy
-    if record.test_losses is not None:
-        values["test_loss"] = record.test_losses
-    if record.current is not None:
-        values["current"] = record.current
-    if record.current_losses is not None:
-        values["current_loss"] = record.current_losses
-    return values
+    values = {
+        "loss": record.losses,
+        "weight": record.weights,
+        "accuracy": record.accuracy,
+        "test_loss": record.test_losses,
+        "current": record.current,
+        "current_loss": record.current_losses,
+    }
+    return without_none(values)
 
 
 def finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,13 +81,9 @@ def missing(package: str, tracker: str) -> InputError:
 def remembered(progress: Progress, tracker: str) -> dict[str, Any]:
     """What a tracker noted in the run's folder in an earlier session; nothing for a run that begins."""
     path = _notebook(progress)
-    if path is None or progress.round == 0 or not path.exists():
+    if path is None or progress.round == 0:
         return {}
-    try:
-        notes = json.loads(path.read_text())
-    except ValueError:
-        return {}
-    return dict(notes.get(tracker, {}))
+    return dict(_notes(path).get(tracker, {}))
 
 
 def remember(progress: Progress, tracker: str, notes: Mapping[str, Any]) -> None:
@@ -104,14 +92,16 @@ def remember(progress: Progress, tracker: str, notes: Mapping[str, Any]) -> None
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    everyone: dict[str, Any] = {}
-    if path.exists():
-        try:
-            everyone = json.loads(path.read_text())
-        except ValueError:
-            everyone = {}
-    everyone[tracker] = dict(notes)
+    everyone = {**_notes(path), tracker: dict(notes)}
     replace_text(path, json.dumps(everyone))
+
+
+def _notes(path: Path) -> dict[str, Any]:
+    """By tracker; nothing if the file is not there or damaged."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def _notebook(progress: Progress) -> Path | None:

@@ -20,8 +20,6 @@ _FLUSH_SECONDS = 2.0
 
 @dataclass
 class _Open:
-    """One MLflow run under way."""
-
     run_id: str
     logged: int  # rounds that MLflow has already, from an earlier session
     metrics: list[Any] = field(default_factory=list)  # not sent yet

@@ -167,6 +167,19 @@ class _Function(Callback):
         self.function(progress)
 
 
+def after_round(callbacks: Sequence[Callback], progress: Progress) -> list[Exception]:
+    """Call them all and return the errors they raised. StopIteration is no error: it ends the run."""
+    errors: list[Exception] = []
+    for callback in callbacks:
+        try:
+            callback.round(progress)
+        except StopIteration as stop:
+            progress.stop(str(stop) or "StopIteration from a callback")
+        except Exception as error:
+            errors.append(error)
+    return errors
+
+
 _HOOKS = ("start", "round", "end", "close")
 OneCallback = Callback | Callable[[Progress], Any]
 Callbacks = OneCallback | Iterable[OneCallback]
@@ -174,7 +187,7 @@ Callbacks = OneCallback | Iterable[OneCallback]
 
 def callback_list(callbacks: Callbacks) -> list[Callback]:
     """From one bare callable, one callback, or several of either."""
-    if _is_callback(callbacks) or isinstance(callbacks, str):
+    if callable(callbacks) or _own_hooks(callbacks) or isinstance(callbacks, str):
         callbacks = [callbacks]  # type: ignore[list-item]
     if not isinstance(callbacks, Iterable):
         raise _unusable(callbacks)
@@ -186,25 +199,20 @@ def _callback(callback: Any) -> Callback:
         raise InputError(f"callbacks: {callback.__name__} is a class; give an instance, {callback.__name__}(...)")
     if isinstance(callback, Callback):
         return callback
-    own_hooks = {}
-    for name in _HOOKS:
-        hook = getattr(callback, name, None)
-        if callable(hook):
-            own_hooks[name] = hook
-    if own_hooks and not isinstance(callback, str):
+    hooks = _own_hooks(callback)
+    if hooks and not isinstance(callback, str):
         adapted = Callback()
-        vars(adapted).update(own_hooks)
+        vars(adapted).update(hooks)
         return adapted
     if callable(callback):
         return _Function(callback)
     raise _unusable(callback)
 
 
-def _is_callback(callback: Any) -> bool:
-    if callable(callback):
-        return True
-    hooks = [getattr(callback, name, None) for name in _HOOKS]
-    return any(map(callable, hooks))
+def _own_hooks(callback: Any) -> dict[str, Any]:
+    """The hooks that it has, by name."""
+    hooks = {name: getattr(callback, name, None) for name in _HOOKS}
+    return {name: hook for name, hook in hooks.items() if callable(hook)}
 
 
 def _unusable(callback: Any) -> InputError:

@@ -38,7 +38,9 @@ def chosen(track: Any) -> dict[str, Options]:
         raise InputError(f'track = {track!r}: give names such as ["tensorboard"], or a table [track.tensorboard]')
     options_of: dict[str, Options] = {}
     for spelling, options in track.items():
-        name = _spelled(spelling)
+        name = spelling.lower().replace("-", "_")
+        if name not in BY_NAME:
+            raise unknown("tracker", spelling, BY_NAME)
         if not isinstance(options, Mapping):
             raise InputError(f"track.{spelling} = {options!r}: give a table of options, e.g. [track.{spelling}]")
         options_of[name] = dict(options)
@@ -62,10 +64,3 @@ def deciding(callbacks: Sequence[Callback]) -> dict[str, Any]:
         if isinstance(callback, EarlyStopping):
             return {"early_stopping": callback.describe()}
     return {}
-
-
-def _spelled(given: str) -> str:
-    name = given.lower().replace("-", "_")
-    if name not in BY_NAME:
-        raise unknown("tracker", given, BY_NAME)
-    return name

@@ -77,7 +77,6 @@ def _logs(first: Path) -> Iterator[Path]:
 
 
 def _free(first: Path) -> Path:
-    """The first place without a log."""
     return next(place for place in _logs(first) if not place.exists())
 
 

@@ -67,7 +67,7 @@ class WandB(Callback):
         name = progress.run.name
         if progress.round <= self.logged[name]:
             return
-        values: dict[str, Any] = dict(numbers(progress))
+        values: dict[str, Any] = {**numbers(progress)}
         for kind, of_clients in per_client(progress).items():
             known = finite(of_clients)
             if len(known):

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .console import console
+from .console import Page, console
 
 if TYPE_CHECKING:
     from ..core.algorithm import Algorithm
@@ -57,26 +56,25 @@ def _about(algorithm: "type[Algorithm]") -> list[str]:
     return docstring.splitlines()
 
 
-def _show(page: Console, algorithm: "type[Algorithm]") -> None:
+def _show(page: Page, algorithm: "type[Algorithm]") -> None:
     from ..settings import VARIANT
 
     about = "\n".join(_about(algorithm))
     reference = algorithm.reference or "none given"
     common = ", ".join(VARIANT)
     page.print(f"[bold]{algorithm.name}[/]  ({algorithm.__name__})\n")
-    page.print(about, markup=False)
-    page.print(f"\nReference: {reference}", markup=False)
-    page.print(
+    page.put(about)
+    page.put(f"\nReference: {reference}")
+    page.put(
         f"With every algorithm: {common}. smooth=0.25 damps weights that oscillate; average=0.9 deploys a running "
-        "average of the rounds' models.",
-        markup=False,
+        "average of the rounds' models."
     )
     for field in dataclasses.fields(algorithm):
         limits = _limits(field.metadata)
         meaning = escape(field.metadata.get("help", ""))
         page.print(f"\n[bold]{field.name}[/] = {field.default!r}  {meaning}")
         for word, value in limits.items():
-            page.print(f"    {word}: {value}", markup=False)
+            page.put(f"    {word}: {value}")
 
 
 def _limits(metadata: Mapping[str, Any]) -> dict[str, str]:

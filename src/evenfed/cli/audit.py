@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .console import NOT_DRAWN, console
-from .report import ReportFormat
+from .console import console
+from .report import Full, PrintedFormat, ReportFormat
 
 
 class Unit(StrEnum):
@@ -62,8 +62,8 @@ def audit(
     round: Annotated[str | None, _column("rounds")] = None,
     size: Annotated[str | None, _column("clients' numbers of test examples")] = None,
     group: Annotated[str | None, _column("clients' groups")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
-    format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
+    full: Full = False,
+    format: PrintedFormat = ReportFormat.table,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and the page.")] = True,
     out: Output = None,
 ) -> None:
@@ -100,12 +100,9 @@ def audit(
     names: dict[str, None] = {}
     for each in written:
         names.update(dict.fromkeys(path.name for path in each.tables))
-    page.print(f"\nWritten to {target}: {', '.join(names)}", markup=False)
+    page.put(f"\nWritten to {target}: {', '.join(names)}")
     for each in written:
-        if each.page is not None:
-            page.print(f"Page: {each.page}", markup=False)
-        elif figures:
-            page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
+        page.where_page_is(each.page, figures)
 
 
 def _place(file: Path) -> Path:

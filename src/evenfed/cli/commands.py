@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -90,20 +90,12 @@ def run() -> NoReturn:
             raise
         words = io.StringIO()
         show(file=words)
-        say(_without_repetition(words.getvalue().rstrip()))
+        message = words.getvalue().rstrip()
+        say(re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", message))  # typer and click may both add a suggestion
         sys.exit(getattr(error, "exit_code", 2))
     if code == INTERRUPTED:  # typer turns KeyboardInterrupt into this code, and returns it
         _fail(at_once, INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _without_repetition(message: str) -> str:
-    """Without a suggestion that both typer and click have added.
-
-    >>> _without_repetition("No such command 'compar'. Did you mean 'compare'? Did you mean 'compare'?")
-    "No such command 'compar'. Did you mean 'compare'?"
-    """
-    return re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", message)
 
 
 @contextmanager
@@ -112,18 +104,11 @@ def _damage_said() -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def shown(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def shown(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:
             if issubclass(category, DamageWarning):
                 say(f"evenfed: {message}")
             else:
-                show(message, category, filename, lineno, file, line)
+                show(message, category, *where, **also)
 
         warnings.showwarning = shown
         warnings.simplefilter("always", DamageWarning)

@@ -1,6 +1,7 @@
 """What commands have in common: how much they say, and what a shell completes."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,6 +13,12 @@ from ..experiments import bundled
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only results, warnings and errors.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every step, not only the progress.")]
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
 
 COMPLETION = """Completion of commands, options, experiments and data sets in bash, zsh, fish and PowerShell:
 

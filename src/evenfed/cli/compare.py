@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +10,11 @@ import typer
 
 from ..core.errors import InputError
 from ..core.tables import without_none
-from . import printed_output
-from .common_options import Quiet, Verbose, data_sets_like, detail_of, experiments_like
+from .common_options import Format, Quiet, Verbose, data_sets_like, detail_of, experiments_like
+from .printed_output import OUT, keep, states
 
 if TYPE_CHECKING:
     from ..comparison.tuning.search import Search
-
-
-class Format(StrEnum):
-    table = "table"
-    json = "json"
 
 
 ExperimentFile = Annotated[
@@ -54,7 +48,6 @@ ChosenBy = Annotated[
     str | None, typer.Option(help="Metric to choose by: worst10 (default), mean, worst, worst20, std or best10.")
 ]
 
-
 Reuse = Annotated[list[Path], typer.Option(help="Take finished runs from this comparison, packed or not; repeatable.")]
 Track = Annotated[
     list[str], typer.Option(help="Write to tensorboard, mlflow or wandb, or use early_stopping; repeatable.")
@@ -77,7 +70,7 @@ def compare(
     workers: Workers = None,
     cluster: Cluster = None,
     precision: Precision = None,
-    out: Output = Path(printed_output.OUT),
+    out: Output = Path(OUT),
     reuse: Reuse = [],
     track: Track = [],
     full: Full = False,
@@ -99,7 +92,7 @@ def compare(
         "device": device,
         "precision": precision,
     }
-    files = printed_output.states([training.file_of(experiment)])
+    files = states([training.file_of(experiment)])
     assignments = list(set)
     if data is not None:
         assignments.insert(0, f"data.name='{data}'")
@@ -110,7 +103,7 @@ def compare(
         findings_of_all = [findings_of(member, out) for member in chosen.members]
         training.show_federations(findings_of_all, out / chosen.name, full, format is Format.json, detail)
         return
-    files |= printed_output.states(files_read(chosen, out))
+    files |= states(files_read(chosen, out))
     findings = findings_of(chosen, out)
     drawn: list[Path] = []
     if format is Format.json:
@@ -120,8 +113,8 @@ def compare(
         text, drawn = training.show(findings, out / chosen.name, full, detail)
     is_complete = bool(drawn) or format is Format.json  # figures may be drawn the next time
     if context.obj is not None and is_complete and not reuse and training.prints_the_same(chosen):
-        files |= printed_output.states(drawn)
-        printed_output.keep(context.obj, out, text, files)
+        files |= states(drawn)
+        keep(context.obj, out, text, files)
 
 
 def tune(
@@ -141,7 +134,7 @@ def tune(
     workers: Workers = None,
     cluster: Cluster = None,
     precision: Precision = None,
-    out: Output = Path(printed_output.OUT),
+    out: Output = Path(OUT),
     format: Annotated[Format, typer.Option(help="json prints all candidates on stdout.")] = Format.table,
     quiet: Quiet = False,
     verbose: Verbose = False,

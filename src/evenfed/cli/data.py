@@ -1,7 +1,6 @@
 """The command line for data sets: `evenfed data list | fetch | add | verify | show`."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from ..core.errors import InputError
 from ..data import store
 from ..data.catalogue import SOURCES
 from . import examples
-from .common_options import Quiet, Verbose, data_sets_like, detail_of
+from .common_options import Format, Quiet, Verbose, data_sets_like, detail_of
 from .console import NOT_DRAWN, console, say
 
 data_app = typer.Typer(
@@ -21,11 +20,6 @@ data_app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Data set, as named by `evenfed data list`.", autocompletion=data_sets_like)]
-
-
-class Format(StrEnum):
-    table = "table"
-    json = "json"
 
 
 @data_app.command("list", epilog=examples.of("data list"))
@@ -48,7 +42,7 @@ def list_() -> None:
             f"[dim]{terms}[/]",
         )
     page.print(table)
-    page.print(f"\nCache: {store.root()} (EVENFED_DATA)\n", markup=False)
+    page.put(f"\nCache: {store.root()} (EVENFED_DATA)\n")
     page.print("[dim]evenfed data fetch NAME downloads; evenfed data add NAME PATH takes files on disk[/]")
 
 
@@ -75,7 +69,7 @@ def fetch(
     detail = detail_of(quiet, verbose)
     if name in store.names() and not again:
         folder = store.folder(name)
-        console().print(f"{name} is in the cache already: {folder}", markup=False)
+        console().put(f"{name} is in the cache already: {folder}")
         return
     fetch_files(name, detail)
     _say_added(name)
@@ -97,9 +91,9 @@ def _say_added(name: str) -> None:
     rows, size = store.size(name)
     megabytes = size / 1e6
     folder = store.folder(name)
-    page.print(f"{name}: {rows:,} examples, {megabytes:,.0f} MB in {folder}", markup=False)
+    page.put(f"{name}: {rows:,} examples, {megabytes:,.0f} MB in {folder}")
     for note in store.read(name).notes:
-        page.print(f"! {note}", markup=False)
+        page.put(f"! {note}")
 
 
 @data_app.command(epilog=examples.of("data verify"))
@@ -111,15 +105,15 @@ def verify(
     broken: list[str] = []
     names = store.names() if name is None else [name]
     if not names:
-        page.print(f"nothing to check: the cache is empty ({store.root()})", markup=False)
+        page.put(f"nothing to check: the cache is empty ({store.root()})")
     for each in names:
         if each in SOURCES and SOURCES[each].bundled:
-            page.print(f"{each}: comes with its package; there is nothing to verify", markup=False)
+            page.put(f"{each}: comes with its package; there is nothing to verify")
             continue
         damage = store.damage(each)
         broken += damage
         state = "damaged" if damage else "intact"
-        page.print(f"{each}: {state}", markup=False)
+        page.put(f"{each}: {state}")
     if broken:
         raise InputError("; ".join(broken) + "; add the data set again")
 
@@ -178,5 +172,4 @@ def show(
         console().print(split.render(federation))
     if out is not None:
         drawn = save(federation_chart.chart(federation), out)
-        paths = ", ".join(map(str, drawn))
-        say(f"Figures: {paths or NOT_DRAWN}")
+        say(f"Figures: {', '.join(map(str, drawn)) or NOT_DRAWN}")

@@ -27,7 +27,7 @@ def experiments() -> None:
     for name, about in bundled().items():
         table.add_row(f"[bold]@{name}[/]", Text(about))
     page.print(table)
-    page.print("\nRun one with: evenfed compare @NAME   (--quick: its small version, if it has one)", markup=False)
+    page.put("\nRun one with: evenfed compare @NAME   (--quick: its small version, if it has one)")
 
 
 def new(
@@ -52,10 +52,10 @@ def new(
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from None
     page = console()
-    page.print(f"Written: {file}. Run it with: evenfed compare {quoted}", markup=False)
+    page.put(f"Written: {file}. Run it with: evenfed compare {quoted}")
     missing = _missing_data(data)
     if missing:
-        page.print(f"! {missing}", style="yellow", markup=False)
+        page.put(f"! {missing}", style="yellow")
 
 
 def _check_model(name: str) -> None:

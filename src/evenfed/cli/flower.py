@@ -10,18 +10,14 @@ from rich.text import Text
 
 from ..core.printable import printable
 from . import examples
-from .console import Page, console, say
+from .console import console, put, say
 
 if TYPE_CHECKING:
     from ..flower.deployment.app_check import Row
 
 SIMULATED = '--federation-config "num-supernodes=5"'  # of two sites, Flower's default, neither can be favoured much
+AppFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")]
 flower_app = typer.Typer(help="Run the same algorithms on real machines with Flower.", no_args_is_help=True)
-
-
-@flower_app.callback()
-def _root() -> None:
-    pass
 
 
 @flower_app.command(epilog=examples.of("flower new"))
@@ -29,11 +25,10 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder f
     """Write a complete Flower app, ready for `flwr run`."""
     from ..flower.deployment.new import write_app
 
-    page = Page(highlight=False, soft_wrap=True)
     for path in write_app(folder):
-        page.print(str(path), markup=False)
+        put(str(path))
     quoted = shlex.quote(str(folder))
-    page.print(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream {SIMULATED}", markup=False)
+    put(f"\ncd {quoted} && set -a && . ./quiet.env && set +a && flwr run . --stream {SIMULATED}")
 
 
 @flower_app.command("deploy-files", epilog=examples.of("flower deploy-files"))
@@ -54,16 +49,15 @@ def deploy_files(
     """Write keys, certificates, a proxy and systemd units for a federation on real machines."""
     from ..flower.deployment.deploy import federation, write_files
 
-    page = Page(highlight=False, soft_wrap=True)
     for path in write_files(out, federation(server, sites, bin_folder, signed), force):
-        page.print(str(path), markup=False)
+        put(str(path))
     safe = "ca.key and release.key belong" if signed else "ca.key belongs"
-    page.print(f"\nRead {out / 'README.md'}: what goes where. {safe} in a safe place.", markup=False)
+    put(f"\nRead {out / 'README.md'}: what goes where. {safe} in a safe place.")
 
 
 @flower_app.command(epilog=examples.of("flower sign"))
 def sign(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")],
+    folder: AppFolder,
     key: Annotated[Path, typer.Option(metavar="FILE", help="The release key of `deploy-files --signed`.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File for the signature; default: NAME.signature.json.")
@@ -72,8 +66,7 @@ def sign(
     """Sign an app as it is now, for sites that run only signed apps."""
     from ..flower.deployment.signing import sign_app
 
-    path = sign_app(folder, key, out)
-    Page(highlight=False, soft_wrap=True).print(str(path), markup=False)
+    put(str(sign_app(folder, key, out)))
 
 
 @flower_app.command(epilog=examples.of("flower admit"))
@@ -87,12 +80,12 @@ def admit(
     from ..flower.deployment.signing import admit as let_in
 
     name = let_in(signature, database)
-    Page(highlight=False, soft_wrap=True).print(f"{name} is admitted as it was signed.", markup=False)
+    put(f"{name} is admitted as it was signed.")
 
 
 @flower_app.command(epilog=examples.of("flower check"))
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a Flower app.")] = Path("."),
+    folder: AppFolder = Path("."),
     sites: Annotated[int, typer.Option(metavar="N", help="Number of sites to try it as.")] = 2,
     run_config: Annotated[str, typer.Option(metavar="PAIRS", help="As in `flwr run --run-config`.")] = "",
 ) -> None:
@@ -102,8 +95,7 @@ def check(
     report = check_app(folder, sites, run_config)
     if report.rows:
         loss_title = "loss before" if report.own else "training loss"
-        table = _table(report.rows, loss_title)
-        console().print(table)
+        console().print(_table(report.rows, loss_title))
     for note in report.notes:
         say(f"note: {note}")
     for sentence in report.sentences():

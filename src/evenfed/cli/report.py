@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import InputError
-from .console import NOT_DRAWN, console, say
+from .console import console, say
 
 if TYPE_CHECKING:
     from ..report.document import Report
@@ -23,6 +23,10 @@ class ReportFormat(StrEnum):
     csv = "csv"
     latex = "latex"
     json = "json"
+
+
+PrintedFormat = Annotated[ReportFormat, typer.Option(help="Format to print.")]
+Full = Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")]
 
 
 def report(
@@ -39,8 +43,8 @@ def report(
         int | None,
         typer.Option(min=1, help="Average over this many last rounds; default: as set for the runs (20)."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print every table, not only the first.")] = False,
-    format: Annotated[ReportFormat, typer.Option(help="Format to print.")] = ReportFormat.table,
+    full: Full = False,
+    format: PrintedFormat = ReportFormat.table,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw figures and write the page.")] = True,
     out: Annotated[
         Path | None,
@@ -72,11 +76,8 @@ def report(
     names = ", ".join(shown)
     if written.drawn:
         names += " (also .svg, .png)"
-    page.print(f"\nWritten to {target}: {names}", markup=False)
-    if written.page is not None:
-        page.print(f"Page: {written.page}", markup=False)
-    elif figures:
-        page.print(f"Figures and page: {NOT_DRAWN}", markup=False)
+    page.put(f"\nWritten to {target}: {names}")
+    page.where_page_is(written.page, figures)
 
 
 def _with_known_rounds(question: "ReportRequest", document: "Report") -> "ReportRequest":
@@ -123,9 +124,9 @@ def pack(
     for comparison in expanded([folder]):
         packed, unfinished = pack_runs(comparison, target / comparison.relative_to(folder))
         megabytes = packed.stat().st_size / 1e6
-        page.print(f"{packed}: {megabytes:.2f} MB", markup=False)
+        page.put(f"{packed}: {megabytes:.2f} MB")
         for run in unfinished:
-            page.print(f"left out: {run} is not finished", markup=False)
+            page.put(f"left out: {run} is not finished")
 
 
 def choose(
@@ -185,7 +186,7 @@ def choose(
             names += f", {path} (also .pdf, .png)"
         if path.suffix == ".md":
             names += f", {path}"
-    page.print(f"\nWritten: {names}", markup=False)
+    page.put(f"\nWritten: {names}")
 
 
 def _write_experiment(out: Path, text: str, force: bool) -> None:

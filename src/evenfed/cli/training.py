@@ -24,9 +24,10 @@ from ..experiments import located
 from ..report import averaged, held_out, tuning
 from ..report.charts import tuning as tuning_chart
 from ..report.charts.report import of_comparison
-from ..report.charts.saving import save, save_changed
+from ..report.charts.saving import save, save_all
 from ..report.document import Report
-from ..report.files import PAGE, prepare, write_page, write_report, write_search_page
+from ..report.files import prepare, write_page, write_report, write_search_page
+from ..report.page.write import PAGE
 from ..report.tables import brief, summary
 from ..report.terminal import pages, terminal
 from ..report.write import FORMATS
@@ -116,34 +117,27 @@ def show(findings: Findings, folder: Path, full: bool, detail: Verbosity) -> tup
     with page.capture() as first:
         page.print(pages(tables, page, headlines))
         for sentence in findings.stopped:
-            page.print(sentence, style="dim", markup=False)
+            page.put(sentence, style="dim")
         for sentence in findings.advice:
-            page.print(f"! {sentence}", style="yellow", markup=False)
+            page.put(f"! {sentence}", style="yellow")
     sys.stdout.write(first.get())
     sys.stdout.flush()
-    charts = of_comparison(findings)
-    drawn = save_changed(charts, folder / "figures")
+    drawn = save_all(of_comparison(findings), folder / "figures", with_pdf=False)
     shown = NOT_DRAWN
     if drawn:
-        pngs = [path.name for path in drawn if path.suffix == ".png"]
-        names = ", ".join(pngs)
+        names = ", ".join(path.name for path in drawn if path.suffix == ".png")
         shown = f"{folder}/figures: {names}"
-    written = _write_page(document, folder)
+    target = folder / "report"  # where `evenfed report` writes it too
+    prepare(target)
+    written = write_page(document, target / PAGE)
     with page.capture() as second:
-        page.print(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl", markup=False)
-        page.print(f"Figures: {shown}", markup=False)
-        if written is not None:
-            page.print(f"Page: {written}", markup=False)
-            drawn.append(written)
+        page.put(f"\nResults: {folder}/<algorithm>/seed-<k>/header.json and rounds.jsonl")
+        page.put(f"Figures: {shown}")
+        page.where_page_is(written)
+    if written is not None:
+        drawn.append(written)
     sys.stdout.write(second.get())
     return first.get() + second.get(), drawn
-
-
-def _write_page(document: Report, folder: Path) -> Path | None:
-    """Where `evenfed report` puts it too; None where `evenfed[report]` is not installed."""
-    target = folder / "report"
-    prepare(target)
-    return write_page(document, target / PAGE)
 
 
 def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool, detail: Verbosity) -> None:
@@ -157,29 +151,26 @@ def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_
     printed = document if full else document.in_brief()
     headlines = [] if detail is Verbosity.QUIET else printed.headlines
     page.print(terminal(printed, page, headlines))
-    page.print(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>", markup=False)
+    page.put(f"\nResults: {folder}/federation-<seed>/<algorithm>/seed-<k>")
     names = ", ".join(path.name for path in written.paths)
-    page.print(f"Report: {written.folder}: {names}", markup=False)
-    if written.page is not None:
-        page.print(f"Page: {written.page}", markup=False)
+    page.put(f"Report: {written.folder}: {names}")
+    page.where_page_is(written.page)
 
 
 def show_tuned(tuned: Tuned, folder: Path) -> None:
     page = console()
     page.print(tuning.render(tuned))
     for sentence in tuning.ties(tuned):
-        page.print(f"! {sentence}", style="yellow", markup=False)
+        page.put(f"! {sentence}", style="yellow")
     left = tuning.not_tuned(tuned)
     if left:
-        page.print(f"! {left}", style="yellow", markup=False)
-    chart = tuning_chart.chart(tuned)
-    drawn = save(chart, folder)
+        page.put(f"! {left}", style="yellow")
+    drawn = save(tuning_chart.chart(tuned), folder)
     shown = drawn[-1] if drawn else NOT_DRAWN
-    page.print(f"Chosen values: {folder}/tuned.toml", markup=False)
-    page.print(f"Figure: {shown}", markup=False)
+    page.put(f"Chosen values: {folder}/tuned.toml")
+    page.put(f"Figure: {shown}")
     written = write_search_page(tuned, folder)
-    if written is not None:
-        page.print(f"Page: {written}", markup=False)
+    page.where_page_is(written)
 
 
 def tuning_progress(detail: Verbosity) -> tuple[Callable[[int, int], None], Callable[[Candidate], None]]:

@@ -31,7 +31,7 @@ def watch(
 
         with PageServer(PageVersions(folder).newest, port) as server:
             address = f"{folder} is shown at {server.address}"
-            console().print(f"{address} (on this machine only; Ctrl-C ends it)", markup=False)
+            console().put(f"{address} (on this machine only; Ctrl-C ends it)")
             sys.stdout.flush()
             server.serve_forever(_SECONDS)
 

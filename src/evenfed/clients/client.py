@@ -114,10 +114,10 @@ class Pool:
     sizes: Tensor  # [n] rows of each client
 
     @property
-    def owners(self) -> Tensor:
-        """[N] the client each row belongs to."""
-        clients = torch.arange(len(self.sizes))
-        return torch.repeat_interleave(clients, self.sizes)
+    def with_rows(self) -> list[int]:
+        """The clients that have examples."""
+        clients: list[int] = self.sizes.nonzero().flatten().tolist()
+        return clients
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the clients `ids`, client after client."""
@@ -165,6 +165,11 @@ def row_starts(sizes: Tensor) -> Tensor:
     return sizes.cumsum(0) - sizes
 
 
+def owners(sizes: Tensor) -> Tensor:
+    """[N] the client that each row belongs to, if the clients' rows lie one after another."""
+    return torch.arange(len(sizes)).repeat_interleave(sizes)
+
+
 @contextmanager
 def explain_out_of_memory(data: Inputs) -> Iterator[None]:
     """If the device's memory runs out while `data` are copied, the error says what to do."""
@@ -199,31 +204,21 @@ def single_client_pools(client: Client, position: int, dtype: torch.dtype) -> Po
     >>> train.sizes.tolist(), train.of(4)[0].shape, test
     ([0, 0, 0, 0, 3], torch.Size([3, 2]), None)
     """
-    name = client.name or position
     heading = Heading()
-    target = client.column_of(client.train)
-    train = _pool_at(position, client.train, f"client {name}, train", dtype, target, heading)
+    train = _pool_at(position, client, "train", dtype, heading)
     if client.test is None:
         return train, None
-    target = client.column_of(client.test)
-    test = _pool_at(position, client.test, f"client {name}, test", dtype, target, heading)
+    test = _pool_at(position, client, "test", dtype, heading)
     return train, like_training(test, train)
 
 
-def _pool_at(
-    position: int,
-    part: Examples,
-    where: str,
-    dtype: torch.dtype,
-    target: Target,
-    heading: Heading,
-) -> Pool:
-    inputs, targets = tensors(part, where, dtype, target, heading)
-    clients = position + 1
-    sizes = torch.zeros(clients, dtype=torch.int64)
+def _pool_at(position: int, client: Client, what: str, dtype: torch.dtype, heading: Heading) -> Pool:
+    part = client.train if what == "train" else client.test
+    where = f"client {client.name or position}, {what}"
+    inputs, targets = tensors(part, where, dtype, client.column_of(part), heading)
+    sizes = torch.zeros(position + 1, dtype=torch.int64)
     sizes[position] = len(targets)
-    starts = torch.zeros_like(sizes)
-    return Pool(inputs, targets, starts, sizes)
+    return Pool(inputs, targets, torch.zeros_like(sizes), sizes)
 
 
 def tensors(

@@ -27,7 +27,7 @@ from .data_checks import (
     refuse_target,
     refuse_targets_among,
 )
-from .tables import NUMBERS, Table, Target, column_or_matrix, features_of, hugging_face_columns, of_columns, of_frame
+from .tables import NUMBERS, Table, Target, features_of, hugging_face_columns, of_columns, of_frame
 
 FORMS = (
     "a pair (inputs, targets), a torch or Hugging Face dataset, a data frame, a folder with x.npy and y.npy, or a "
@@ -73,7 +73,7 @@ def read(part: Any, where: str, target: Target = None) -> Table:
         refuse_targets_among(inputs, targets, where)
         inputs = features_of(inputs, where)
     if comes_from("pandas", targets):
-        targets = column_or_matrix(targets, where)
+        targets = features_of(targets, where, are_targets=True)
     return Table(inputs, targets, names)
 
 
@@ -242,7 +242,6 @@ def _of_dataset(
 
 
 def _items(dataset: Any, where: str) -> list[Any]:
-    """All items of a map-style dataset."""
     items = []
     for position in range(len(dataset)):
         try:

@@ -26,19 +26,29 @@ TRIED = 8  # examples on which the model is tried
 Loaded = tuple[Inputs, Tensor]
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+def pools(
+    clients: Sequence[Client],
+    dtype: torch.dtype,
+    heading: Heading | None = None,
+) -> Pools:
     """Training and test data of all clients: in memory, or read client by client if any client requires it.
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
+    heading = heading or Heading()
     reason = _why_lazy(clients)
-    if reason is None:
-        return pooling.pools(clients, dtype, heading)
-    cache = LoadedClients(_cache_bytes(), heading or Heading())
-    train = LazyPool.of_clients(clients, "train", dtype, cache, reason)
-    if train is None:
+    train: Pool | None
+    test: Pool | None
+    if reason is not None:
+        cache = LoadedClients(_cache_bytes(), heading)
+        train = LazyPool.of_clients(clients, "train", dtype, cache, reason)
+        test = LazyPool.of_clients(clients, "test", dtype, cache, reason)
+    elif isinstance(clients, Clients):
+        train, test = clients.pools(dtype, heading)
+    else:
+        train, test = pooling.joined(clients, dtype, heading)
+    if train is None or len(train) == 0:
         raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
-    test = LazyPool.of_clients(clients, "test", dtype, cache, reason)
     return train, test
 
 

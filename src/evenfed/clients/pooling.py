@@ -20,18 +20,13 @@ from .tables import Heading
 ClientsLike = Sequence[Any] | Mapping[str, Any]  # clients, or their training data, which `client_list` knows
 
 
-def pools(clients: Sequence[Client], dtype: torch.dtype, heading: Heading | None = None) -> Pools:
+def joined(clients: Sequence[Client], dtype: torch.dtype, heading: Heading) -> Pools:
     """Training data, and test data if any client has some; floating inputs become `dtype`.
 
     All tables must have the columns of the first one, or of the one that `heading` has seen.
     """
-    heading = heading or Heading()
-    if isinstance(clients, Clients):
-        return clients.pools(dtype, heading)
     trains = [client.train for client in clients]
     train = _pool(trains, clients, "train", dtype, heading)
-    if len(train) == 0:
-        raise InputError(f"all {len(clients)} clients are without training data; give at least one that has some")
     tests = [client.test for client in clients]
     empty = train.at(slice(0))
     test = _pool(tests, clients, "test", dtype, heading, empty)

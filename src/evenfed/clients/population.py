@@ -131,8 +131,6 @@ class Clients(Sequence[Client]):
     def pools(self, dtype: torch.dtype, heading: Heading) -> Pools:
         """Training and test examples, as the engines take them."""
         inputs, targets = tensors(self.train, "train", dtype, heading=heading)
-        if len(targets) == 0:
-            raise InputError(f"all {len(self)} clients are without training data; give at least one that has some")
         train = Pool(inputs, targets, self.starts, self.sizes)
         if self.test is None:
             return train, None
@@ -168,7 +166,6 @@ def _counts(
 
 
 def _rows(pair: tuple[Any, Any], start: Tensor, size: Tensor) -> tuple[Any, Any]:
-    """One client's rows, as views."""
     inputs, targets = pair
     end = int(start + size)
     rows = slice(int(start), end)

@@ -96,15 +96,14 @@ def of_frame(frame: Any, where: str, target: Target) -> Table:
         place = names.index(name)
         labels.append(frame.columns[place])
     if len(names) == len(chosen):
-        raise InputError(f"{where}: the table has no column beside its target {_quoted(chosen)}; add features")
+        raise InputError(f"{where}: the table has no column but its target {_quoted(chosen)}; add inputs")
     features = features_of(frame.drop(columns=labels), where)
     for name in chosen:
         if names.count(name) > 1:
             raise _repeated(name, where)
     first = chosen[0]
     if len(labels) == 1:
-        column = frame[labels[0]]
-        targets = _numbers(column, f"column '{first}'", where, is_target=True)
+        targets = _numbers(frame[labels[0]], where, is_target=True)
     else:
         targets = features_of(frame[labels], where, are_targets=True)
     columns = _absent(names, chosen)
@@ -114,33 +113,22 @@ def of_frame(frame: Any, where: str, target: Target) -> Table:
 def features_of(frame: Any, where: str, are_targets: bool = False) -> Any:
     """The columns of a data frame as a float matrix; of a Series, its numbers."""
     if frame.ndim == 1:
-        what = "the input column" if frame.name is None else f"column '{frame.name}'"
-        return _numbers(frame, what, where, is_target=False)
+        return _numbers(frame, where, are_targets)
     features = []
     for label in frame.columns:
         column = frame[label]
         if column.ndim != 1:
             raise _repeated(label, where)
-        values = _numbers(column, f"column '{label}'", where, are_targets)
+        values = _numbers(column, where, are_targets)
         features.append(values.astype(np.float32))
     return np.stack(features, axis=1)
 
 
-def column_or_matrix(targets: Any, where: str) -> Any:
-    """The targets of a pair: a Series, or a data frame with several numbers per example."""
-    if targets.ndim == 1:
-        what = "the target column" if targets.name is None else f"column '{targets.name}'"
-        return _numbers(targets, what, where, is_target=True)
-    return features_of(targets, where, are_targets=True)
-
-
-def _numbers(
-    column: Any,
-    what: str,
-    where: str,
-    is_target: bool,
-) -> Any:
+def _numbers(column: Any, where: str, is_target: bool) -> Any:
     """The numbers of a data frame's column; True and False become 1 and 0."""
+    what = f"column '{column.name}'"
+    if column.name is None:
+        what = "the target column" if is_target else "the input column"
     gaps = int(column.isna().sum())
     if gaps:
         raise InputError(f"{where}: {what} has {gaps} missing values; fill them or drop those rows")
@@ -194,7 +182,7 @@ def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
         answer = _column(columns[name], name, where, is_target=True)
         answers.append(answer)
     if not inputs:
-        raise InputError(f"{where}: there is no column beside the target {_quoted(chosen)}; add inputs")
+        raise InputError(f"{where}: the table has no column but its target {_quoted(chosen)}; add inputs")
     targets = answers[0]
     if len(answers) > 1:
         if any(column.ndim != 1 for column in answers):
@@ -210,7 +198,6 @@ def of_columns(columns: Mapping[str, Any], where: str, target: Target) -> Table:
 
 
 def _matrix(columns: Sequence[Any]) -> Tensor:
-    """Columns of numbers, side by side, as floats."""
     floats = [torch.as_tensor(column).to(torch.float32) for column in columns]
     return torch.stack(floats, dim=1)
 
@@ -256,7 +243,6 @@ def _targets_of(names: Sequence[str], target: Target, where: str) -> tuple[str, 
 
 
 def _absent(names: Sequence[str], among: Sequence[str]) -> list[str]:
-    """The names that are not among the others."""
     return [name for name in names if name not in among]
 
 
@@ -274,5 +260,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _are_numbers(columns: tuple[str, ...]) -> bool:
-    """Whether columns are numbered, not named."""
     return all(name.isdigit() for name in columns)

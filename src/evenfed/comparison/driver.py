@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..callbacks import Callback, Progress
-from ..callbacks.notify import tell
+from ..callbacks.progress import after_round
 from ..core.server import Record
+from ..simulate.evaluation import evaluated
 from ..simulate.initial_models import InitialModels
 from ..simulate.loop import engine_for, rounds, start
 from ..simulate.problem import Engine, Problem
-from ..simulate.scoring import evaluated
 from ..simulate.state import Run, State, divergence
 
 EngineKey = tuple[str, str, int]  # precision, treatment of BatchNorm, and which problem
@@ -213,7 +213,7 @@ class CallbackSink:
         """One run's round; the errors of callbacks. StopIteration is none: it ends that run."""
         progress = self._progress(training)
         progress.stopped = training.stopped
-        errors = tell(self.callbacks, progress)
+        errors = after_round(self.callbacks, progress)
         training.state = progress.state
         training.stopped = progress.stopped
         if training.stopped is not None and self.engine is not None:

@@ -35,6 +35,17 @@ class Round:
     lr: float
     rng: np.random.Generator
 
+    def only(self, ids: Tensor) -> "Round":
+        """The round as if only `ids` had taken part: shares are renormalised."""
+        taking_part = torch.isin(self.ids, ids)
+        shares = self.shares[taking_part]
+        return dataclasses.replace(
+            self,
+            ids=self.ids[taking_part],
+            losses=self.losses[taking_part],
+            shares=shares / shares.sum(),
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -56,6 +67,13 @@ class Plan:
         count = len(ids)
         weights = torch.full((count,), 1 / count, dtype=torch.float64)
         return cls(ids, weights)
+
+    def only(self, chosen: Tensor) -> "Plan":
+        """The plan of some of the clients: `chosen` [k] is true for them."""
+        steps = self.snapshot_steps
+        if steps is not None:
+            steps = steps[chosen]
+        return dataclasses.replace(self, ids=self.ids[chosen], weights=self.weights[chosen], snapshot_steps=steps)
 
 
 @dataclass(frozen=True)
@@ -84,7 +102,7 @@ class WeightTerms(NamedTuple):
     """Numbers of some clients, each from what that client has by itself."""
 
     rows: Tensor  # [k, m]
-    exponents: Tensor | None = None  # [m] a column stands for itself times e to this
+    exponents: Tensor | None = None  # [m] a column is to be multiplied by e to this
 
 
 def hyper(

@@ -6,7 +6,7 @@ model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -33,8 +33,7 @@ class Average:
     decay: float
     models: int = 0  # that are in it
     mean: ModelState | None = None  # in float32 or wider; None before the first model
-    dtype: torch.dtype = torch.float32  # of the models' own parameters
-    buffer_dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)  # by name
+    newest: ModelState | None = None  # of the models, which all have its types
 
     def __post_init__(self) -> None:
         check_decay(self.decay)
@@ -42,13 +41,12 @@ class Average:
     @cached_property
     def model(self) -> ModelState | None:
         """The mean as a model of the run; None before the first model: there is nothing to average yet."""
-        if self.mean is None:
+        if self.mean is None or self.newest is None:
             return None
-        theta = self.mean.theta.to(self.dtype)
+        theta = self.mean.theta.to(self.newest.theta.dtype)
         buffers = {}
         for name, buffer in self.mean.buffers.items():
-            dtype = self.buffer_dtypes[name]
-            buffers[name] = buffer.to(dtype)
+            buffers[name] = buffer.to(self.newest.buffers[name].dtype)
         return ModelState(theta, buffers)
 
     def including(self, newest: ModelState) -> "Average":
@@ -67,7 +65,7 @@ class Average:
         buffers = {}
         for name, buffer in newest.buffers.items():
             buffers[name] = _mixed(before.buffers[name], buffer, share)
-        return self._of(models, ModelState(theta, buffers), newest)
+        return Average(self.decay, models, ModelState(theta, buffers), newest)
 
     def stored(self) -> dict[str, Tensor]:
         """As a checkpoint holds it: copies, for the average may be the model itself."""
@@ -78,7 +76,12 @@ class Average:
             tensors[f"buffers.{name}"] = buffer.clone()
         return tensors
 
-    def restored(self, tensors: Mapping[str, Tensor], current: ModelState, rounds: int) -> "Average":
+    def restored(
+        self,
+        tensors: Mapping[str, Tensor],
+        current: ModelState,
+        rounds: int,
+    ) -> "Average":
         """With what `stored` gave, in a run that has the `current` model after so many rounds."""
         if THETA not in tensors:
             return self
@@ -89,12 +92,7 @@ class Average:
         for name in current.buffers:
             buffer = tensors[f"buffers.{name}"]
             buffers[name] = _wide(buffer)  # older files hold it in the model's own type
-        return self._of(models, ModelState(_wide(tensors[THETA]), buffers), current)
-
-    def _of(self, models: int, mean: ModelState, like: ModelState) -> "Average":
-        """Of so many models, which have the types of `like`."""
-        buffer_dtypes = {name: buffer.dtype for name, buffer in like.buffers.items()}
-        return Average(self.decay, models, mean, like.theta.dtype, buffer_dtypes)
+        return Average(self.decay, models, ModelState(_wide(tensors[THETA]), buffers), current)
 
 
 def _mixed(mean: Tensor, newest: Tensor, share: float) -> Tensor:

@@ -44,7 +44,7 @@ def check_names(cls: type, root: type) -> None:
             length = max(len(name), 4)
             one_letter = 1 - 1 / length  # total_loss is further from local_loss than a slip of a finger
             meant = nearest(name, offered, alike=one_letter)
-            if meant is None or meant in vars(base):  # beside the hook itself it is a helper
+            if meant is None or meant in vars(base):  # next to the hook itself it is a helper
                 continue
             raise InputError(
                 f"{base.__name__}.{name}: evenfed {use} of this name; did you mean '{meant}'? If it is a helper of "
@@ -87,7 +87,6 @@ def overridden(cls: type, root: type) -> list[str]:
 
 
 def _public(cls: type) -> set[str]:
-    """Names that the class itself defines, without those that begin with an underscore."""
     return {name for name in vars(cls) if not name.startswith("_")}
 
 

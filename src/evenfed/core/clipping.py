@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .guard import ENOUGH, Clip, Guard, ReportedNumbers
+from .guard import ENOUGH, Clip, Guard, ReportedNumbers, clips
 from .server import Server, Update
 from .spooled import SpooledUpdates
 
@@ -228,7 +228,7 @@ class Clipping:
         drifts: Tensor,
     ) -> list[Clip]:
         """Whose update was shortened or left out, and whose buffers were brought nearer."""
-        clipped = []
+        clipped: list[Clip] = []
         if self.usual_norm is not None:
             relative = self._relative(norms, ids, self.usual_norm)
             clipped += self._clips("update", ids, norms, relative)
@@ -243,25 +243,14 @@ class Clipping:
         ids: Tensor,
         lengths: Tensor,
         relative: Tensor,
-    ) -> list[Clip]:
-        most = self.guard.update
-        clipped = []
-        is_too_long = relative > most
-        for k in is_too_long.nonzero().flatten().tolist():
-            client = int(ids[k])
-            reported = float(lengths[k])
-            times = float(relative[k])
-            counted = reported * most / times
-            if what == "update" and times > self.guard.refuse:
-                counted = 0.0
-            clip = Clip(
-                client,
-                what,
-                reported=reported,
-                counted=counted,
-            )
-            clipped.append(clip)
-        return clipped
+    ) -> tuple[Clip, ...]:
+        is_too_long = relative > self.guard.update
+        reported = lengths[is_too_long]
+        relative = relative[is_too_long]
+        counted = reported * self.guard.update / relative
+        if what == "update":
+            counted[relative > self.guard.refuse] = 0.0
+        return clips(what, ids[is_too_long], reported, counted)
 
 
 def lengths_of(rows: Tensor) -> Tensor:

@@ -7,7 +7,12 @@ _EXPONENT_FROM = 1e6
 _SIGNIFICANT = 4
 
 
-def rounded(number: float, digits: int, signed: bool = False, among: Iterable[float | None] = ()) -> str:
+def rounded(
+    number: float,
+    digits: int,
+    signed: bool = False,
+    among: Iterable[float | None] = (),
+) -> str:
     """With so many digits after the point, fewer if the largest of those it is shown `among` is large.
 
     A very large number has an exponent. Without digits after the point it is a count and shown in full.

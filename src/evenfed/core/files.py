@@ -46,17 +46,17 @@ def plain_file(path: Path, or_pipe: bool = False) -> Path:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Where to write the new file. Neither a reader nor a crash ever sees half of it at `path`."""
-    beside = path.with_name(path.name + BESIDE)
-    beside.unlink(missing_ok=True)  # of a process that died; or a link, which must not be followed
-    yield beside
-    with beside.open("rb") as file:
+    unfinished = path.with_name(path.name + BESIDE)
+    unfinished.unlink(missing_ok=True)  # of a process that died; or a link, which must not be followed
+    yield unfinished
+    with unfinished.open("rb") as file:
         os.fsync(file.fileno())
-    beside.replace(path)
+    unfinished.replace(path)
 
 
 def replace_text(path: Path, text: str) -> None:
     """Write a whole text file."""
-    with replacing(path) as beside, beside.open("x") as file:
+    with replacing(path) as unfinished, unfinished.open("x") as file:
         file.write(text)
 
 

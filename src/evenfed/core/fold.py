@@ -8,25 +8,13 @@ import torch
 from torch import Tensor
 
 from .algorithm import Plan, Round
-from .buffers import BufferSums
 from .clipping import ArrivedUpdates, Clipping, lengths_of
 from .errors import InputError
 from .guard import Clip
 from .maths import gram_matrix
-from .open_round import (
-    NO_WEIGHT,
-    NOT_FINITE,
-    NOTHING,
-    REFUSED,
-    LossesAt,
-    OpenRound,
-    clients_at_fault,
-    objective,
-    plan_of_received,
-    round_of,
-)
+from .open_round import NO_WEIGHT, NOT_FINITE, NOTHING, REFUSED, LossesAt, OpenRound, clients_at_fault, objective
 from .server import PastUpdates, Record, Server, Update
-from .server_step import is_finite, moved, with_average
+from .server_step import BufferSums, is_finite, moved, with_average
 from .sparse import per_client
 
 
@@ -111,7 +99,6 @@ class Fold:
             self._fold(ready)
 
     def _fold(self, arrived: ArrivedUpdates) -> None:
-        """Add what has arrived to the sums, clipped if there is a guard."""
         update = arrived.update
         positions = arrived.positions
         delta = arrived.delta
@@ -134,7 +121,8 @@ class Fold:
         weights = weights.to(dtype)
         weights = weights.to(delta.device, non_blocking=True)
         if self.needs == "gram":
-            self._store_rows(positions, columns, delta)
+            for position, row in zip(positions.tolist(), delta, strict=True):
+                self.total[position, columns] = row
         else:
             self.total[columns] += weights @ delta
         snapshot = update.snapshot
@@ -150,17 +138,6 @@ class Fold:
         if buffers is not None:
             sizes = self.server.sizes[arrived.ids]
             self.buffers.add(buffers, sizes, arrived.usable)
-
-    def _store_rows(
-        self,
-        positions: Tensor,
-        columns: Tensor | slice,
-        delta: Tensor,
-    ) -> None:
-        """Keep each update for itself, for algorithms that mix them."""
-        rows = zip(positions.tolist(), delta, strict=True)
-        for position, row in rows:
-            self.total[position, columns] = row
 
     def _positions(self, ids: Tensor) -> Tensor:
         """The positions of these clients in the plan; they now count as having replied."""
@@ -239,7 +216,6 @@ class Fold:
         return server, record
 
     def _unusable(self, survived: float) -> str | None:
-        """Why there is no step to take; None if there is one."""
         if survived > 0:
             return None
         if not bool(self.arrived.any()):
@@ -253,7 +229,11 @@ class Fold:
             return None
         return NO_WEIGHT
 
-    def _stepped(self, survived: float, losses_at: LossesAt | None) -> tuple[Server, Tensor, tuple[Clip, ...]]:
+    def _stepped(
+        self,
+        survived: float,
+        losses_at: LossesAt | None,
+    ) -> tuple[Server, Tensor, tuple[Clip, ...]]:
         """The server after the step, the applied weights of those that arrived, and whose weight was capped."""
         server = self.server
         plan = self.plan
@@ -264,8 +244,9 @@ class Fold:
             rescue = float(plan.weights.sum()) / survived
             if server.guard is not None:
                 rescue = min(rescue, server.guard.rescue)
-            plan = plan_of_received(plan, arrived, rescue)
-            round = round_of(round, plan.ids)
+            plan = plan.only(arrived)
+            plan = dataclasses.replace(plan, weights=plan.weights * rescue)
+            round = round.only(plan.ids)
         outweighed: tuple[Clip, ...] = ()
         if self.needs == "gram":
             applied, step, server, outweighed = self._mixed(round, plan)
@@ -325,7 +306,11 @@ class Fold:
         applied = plan.weights * factor
         return applied, step
 
-    def _mixed(self, round: Round, plan: Plan) -> tuple[Tensor, Tensor, Server, tuple[Clip, ...]]:
+    def _mixed(
+        self,
+        round: Round,
+        plan: Plan,
+    ) -> tuple[Tensor, Tensor, Server, tuple[Clip, ...]]:
         """Applied weights [k], the step Delta [D], and the server with its new memory, from the single updates."""
         server = self.server
         algorithm = server.algorithm

@@ -315,10 +315,8 @@ class ReportedNumbers:
         losses: Tensor,
         index: int,
     ) -> "ReportedNumbers":
-        table = self.losses.clone()
-        asked = self.asked.clone()
-        table[ids] = losses
-        asked[ids] = index
+        table = self.losses.index_copy(0, ids, losses)
+        asked = self.asked.index_fill(0, ids, index)
         return dataclasses.replace(self, losses=table, asked=asked)
 
     def with_norms(
@@ -328,17 +326,11 @@ class ReportedNumbers:
         drifts: Tensor,
         index: int,
     ) -> "ReportedNumbers":
-        lengths = self.norms.clone()
-        changes = self.drifts.clone()
-        trained = self.trained.clone()
-        lengths[ids] = norms
-        changes[ids] = drifts
-        trained[ids] = index
         return dataclasses.replace(
             self,
-            norms=lengths,
-            drifts=changes,
-            trained=trained,
+            norms=self.norms.index_copy(0, ids, norms),
+            drifts=self.drifts.index_copy(0, ids, drifts),
+            trained=self.trained.index_fill(0, ids, index),
         )
 
     def with_more(self, clients: int) -> "ReportedNumbers":

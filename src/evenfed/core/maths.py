@@ -1,6 +1,6 @@
 """Small exact solvers on vectors of one number per client; all in float64."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 Vector = NDArray[np.float64]
 
-_HUGE = 1e8  # beside such numbers 1 is rounded away
+_HUGE = 1e8  # next to such numbers 1 is rounded away
 _CONVERGED = 1e-11  # change of a mixture in one iteration
 _TINY = 1e-300  # keeps a quotient finite where its divisor is zero
 
@@ -191,6 +191,11 @@ def best_common_descent(gram: Tensor) -> Tensor:
     zeros = torch.zeros(k, dtype=gram.dtype)
     ones = torch.ones(k, dtype=gram.dtype)
     return least_norm_mixture(gram, zeros, ones)
+
+
+def are_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all entries of all tensors are finite."""
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def slope(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:

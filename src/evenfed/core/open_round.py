@@ -1,6 +1,5 @@
 """An open round: losses are known and weights planned; updates are still to come."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,7 +39,12 @@ class OpenRound:
         return table
 
 
-def clients_at_fault(opened: OpenRound, reason: str | None, arrived: Tensor, norms: Tensor) -> tuple[int, ...]:
+def clients_at_fault(
+    opened: OpenRound,
+    reason: str | None,
+    arrived: Tensor,
+    norms: Tensor,
+) -> tuple[int, ...]:
     """Clients whose missing or unusable update made the round be skipped.
 
     If some replies are missing: the missing clients with positive weight. If none is missing: the client with the
@@ -59,28 +63,6 @@ def clients_at_fault(opened: OpenRound, reason: str | None, arrived: Tensor, nor
     held_weight = plan.weights[~arrived] > 0
     culprits = lost[held_weight]
     return tuple(culprits.tolist())
-
-
-def plan_of_received(plan: Plan, arrived: Tensor, rescue: float) -> Plan:
-    """The plan of those whose update arrived, rescaled to the planned total."""
-    ids = plan.ids[arrived]
-    weights = plan.weights[arrived] * rescue
-    return dataclasses.replace(plan, ids=ids, weights=weights)
-
-
-def round_of(round: Round, ids: Tensor) -> Round:
-    """The round as if only `ids` had taken part: shares are renormalised."""
-    taking_part = torch.isin(round.ids, ids)
-    ids = round.ids[taking_part]
-    losses = round.losses[taking_part]
-    shares = round.shares[taking_part]
-    shares = shares / shares.sum()
-    return dataclasses.replace(
-        round,
-        ids=ids,
-        losses=losses,
-        shares=shares,
-    )
 
 
 def objective(opened: OpenRound) -> float:

@@ -68,7 +68,7 @@ def words_without_passwords(words: Sequence[str]) -> list[str]:
 
 
 def in_sheet(text: str) -> str:
-    """A cell that a spreadsheet shows as it stands, and does not compute.
+    """A cell that a spreadsheet shows as text, and does not compute.
 
     >>> print(in_sheet("=1+1"), in_sheet("fedavg"))
     '=1+1 fedavg

@@ -73,7 +73,8 @@ def open_round(
         server, counted, clipped = _guarded_losses(server, ids, measured)
     weighing = counted
     if server.smoothed is not None:
-        server, weighing = _smooth(server, ids, counted)
+        weighing = smoothed_losses(server, ids, counted)
+        server = dataclasses.replace(server, smoothed=server.smoothed.index_copy(0, ids, weighing))
     round = _round_of(server, ids, weighing)
     plan = Plan(ids, torch.zeros_like(weighing))
     if len(ids):
@@ -86,7 +87,7 @@ def open_round(
         _check_first_weights(server, plan, weighing)
         needs_everyone = algorithm.needs == "gram" or plan.personal is not None
         if not needs_everyone:
-            plan = _without_idle(plan)
+            plan = plan.only(plan.weights != 0)  # clients of weight zero need not train
     return OpenRound(
         server=server,
         round=round,
@@ -125,7 +126,11 @@ def close_round(
     return fold.close(losses_at)
 
 
-def _guarded_losses(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor, list[Clip]]:
+def _guarded_losses(
+    server: Server,
+    ids: Tensor,
+    measured: Tensor,
+) -> tuple[Server, Tensor, list[Clip]]:
     """The losses that count, and whose do not count as reported."""
     assert server.guard is not None
     assert server.heard is not None
@@ -140,7 +145,11 @@ def _guarded_losses(server: Server, ids: Tensor, measured: Tensor) -> tuple[Serv
     return server, counted, clipped
 
 
-def _guarded_plan(server: Server, plan: Plan, memory: Memory) -> tuple[Plan, Memory, tuple[Clip, ...]]:
+def _guarded_plan(
+    server: Server,
+    plan: Plan,
+    memory: Memory,
+) -> tuple[Plan, Memory, tuple[Clip, ...]]:
     """The plan and what is remembered of it, no client above its cap."""
     guard = server.guard
     assert guard is not None
@@ -163,16 +172,6 @@ def smoothed_losses(server: Server, ids: Tensor, measured: Tensor) -> Tensor:
     return torch.where(is_first, measured, average)
 
 
-def _smooth(server: Server, ids: Tensor, measured: Tensor) -> tuple[Server, Tensor]:
-    """The server that remembers the smoothed losses, and these."""
-    assert server.smoothed is not None
-    average = smoothed_losses(server, ids, measured)
-    table = server.smoothed.clone()
-    table[ids] = average
-    server = dataclasses.replace(server, smoothed=table)
-    return server, average
-
-
 def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
     index = server.index
     rng = streams.generator(server.seed, index, streams.PLANNING)
@@ -185,20 +184,4 @@ def _round_of(server: Server, ids: Tensor, losses: Tensor) -> Round:
         local_steps=server.local_steps,
         lr=server.round_lr,
         rng=rng,
-    )
-
-
-def _without_idle(plan: Plan) -> Plan:
-    """Clients of weight zero need not train."""
-    busy = plan.weights != 0
-    ids = plan.ids[busy]
-    weights = plan.weights[busy]
-    steps = plan.snapshot_steps
-    if steps is not None:
-        steps = steps[busy]
-    return dataclasses.replace(
-        plan,
-        ids=ids,
-        weights=weights,
-        snapshot_steps=steps,
     )

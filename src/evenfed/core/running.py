@@ -10,7 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-from .algorithm import WeightTerms
 from .clipping import lengths_of
 from .errors import InputError
 from .fold import Fold
@@ -82,7 +81,6 @@ class RunningSums:
         self.norms[client] = float(length)
 
     def _flat(self, update: Update) -> Tensor:
-        """[D]"""
         delta = update.delta
         if isinstance(delta, Tensor) and delta.ndim == 1:
             return delta
@@ -90,7 +88,10 @@ class RunningSums:
 
     def _rows(self, ids: Tensor, losses: Tensor) -> Tensor:
         """[k, m] the terms of these clients, divided by e to the shift, which grows if it must."""
-        terms = self._terms(ids, losses)
+        server = self.server
+        sizes = server.sizes[ids].double()
+        terms = server.algorithm.terms(ids, losses, sizes, server.memory)
+        assert terms is not None
         exponents = terms.exponents
         if exponents is None:
             return terms.rows
@@ -101,13 +102,6 @@ class RunningSums:
             self.shift = largest
         factors = (exponents - self.shift).exp()
         return terms.rows * factors
-
-    def _terms(self, ids: Tensor, losses: Tensor) -> WeightTerms:
-        server = self.server
-        sizes = server.sizes[ids].double()
-        terms = server.algorithm.terms(ids, losses, sizes, server.memory)
-        assert terms is not None
-        return terms
 
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came and folded from the sums."""

@@ -1,13 +1,15 @@
-"""The server's step, and the average of its models after it."""
+"""The server's step, the average of its models after it, and the average of buffers such as BatchNorm's statistics."""
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from .average import Average, ModelState
 from .errors import InputError, first_line
+from .maths import are_finite
 from .server import Server
 
 
@@ -58,8 +60,7 @@ def with_average(server: Server, before: Average | None, skipped: bool) -> Serve
 
 def is_finite(server: Server) -> bool:
     """Whether the model is."""
-    tensors = [server.theta, *server.buffers.values()]
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
+    return are_finite([server.theta, *server.buffers.values()])
 
 
 def with_model(server: Server, model: ModelState, average_before: Average | None) -> Server:
@@ -69,3 +70,37 @@ def with_model(server: Server, model: ModelState, average_before: Average | None
     if average_before is None:
         return server
     return with_average(server, average_before, skipped=False)
+
+
+class BufferSums:
+    """Their sums, weighted by the clients' sizes: fairness weights may be negative and are no average."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, buffers: Mapping[str, Tensor], sizes: Tensor, finite: Tensor) -> None:
+        """The buffers [c, ...] of clients of these sizes [c]; those that are not `finite` [c] count as zero."""
+        sizes = sizes.double()
+        for name, rows in buffers.items():
+            if not rows.is_floating_point():
+                self.sums[name] = rows[0]  # counters are copied, never averaged
+                continue
+            axes = rows.ndim - 1
+            trailing = [1] * axes
+            usable = finite.to(rows.device)
+            usable = usable.view(-1, *trailing)
+            clean = torch.where(usable, rows, 0)
+            weights = sizes.to(rows)
+            total = torch.tensordot(weights, clean, dims=1)
+            if name in self.sums:
+                total = total + self.sums[name]
+            self.sums[name] = total
+
+    def averaged(self, sizes: Tensor) -> dict[str, Tensor]:
+        """Over clients of these sizes."""
+        size = float(sizes.sum())
+        averaged = dict(self.sums)
+        for name, total in averaged.items():
+            if total.is_floating_point():
+                averaged[name] = total / size
+        return averaged

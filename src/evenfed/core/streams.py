@@ -2,7 +2,7 @@
 
 Client 7's batches therefore depend neither on who else was drawn, nor on the engine, nor on what ran before a restart.
 Permutations are the sort order of hashed keys, which lets one call serve a whole stack of clients. What is drawn within
-a local step (augmentation, dropout) is hashed on the device from the step's key: `Draw`.
+a local step (augmentation, dropout) is hashed on the device from the step's key: `HashedNumbers`.
 """
 
 import math
@@ -83,7 +83,7 @@ def step_keys(
     clients: ArrayLike,
     steps: ArrayLike,
 ) -> Indices:
-    """The key of a client's local step (0, 1, ...) in round `index`, for `Draw`; one per broadcast element.
+    """The key of a client's local step (0, 1, ...) in round `index`, for `HashedNumbers`; one per broadcast element.
 
     >>> step_keys(0, 0, np.array([3, 4]), 0).shape
     (2,)
@@ -121,7 +121,6 @@ class HashedNumbers:
         return (self._bits(shape) * high) >> 24
 
     def _bits(self, shape: tuple[int, ...]) -> Tensor:
-        """24 random bits for each place."""
         number = torch.full_like(self.key, self.calls)
         call = mixed(self.key, number)
         self.calls += 1
@@ -139,19 +138,15 @@ def sample(
     count: int,
 ) -> Indices:
     """`count` of the clients `among`, uniformly without replacement, in ascending order."""
-    key = hashed(seed, index, SAMPLING)
-    prefix: Indices = np.asarray(key).view(np.int64)
-    return _with_smallest_hashes(prefix, among, count)
+    return _with_smallest_hashes(hashed(seed, index, SAMPLING), among, count)
 
 
 def panel(among: Indices, count: int) -> Indices:
     """The same in every round of every run: `count` of the clients `among` that are evaluated, in ascending order."""
-    key = hashed(PANEL)
-    prefix: Indices = np.asarray(key).view(np.int64)
-    return _with_smallest_hashes(prefix, among, count)
+    return _with_smallest_hashes(hashed(PANEL), among, count)
 
 
-def _with_smallest_hashes(prefix: Indices, among: Indices, count: int) -> Indices:
+def _with_smallest_hashes(prefix: NDArray[np.uint64], among: Indices, count: int) -> Indices:
     """Those whose hash, `prefix` with one more key, is among the `count` smallest: of equal ones the first.
 
     Piece by piece, so that a million clients take no more memory than a few. This is the one thing that a round does
@@ -163,7 +158,7 @@ def _with_smallest_hashes(prefix: Indices, among: Indices, count: int) -> Indice
     states = np.empty(_PIECE, dtype=np.uint64)
     shifted = np.empty(_PIECE, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        first = prefix.view(np.uint64) + np.uint64(_STEP + _WHOLE)
+        first = prefix + np.uint64(_STEP + _WHOLE)
         for start in range(0, len(among), _PIECE):
             piece = among[start : start + _PIECE]
             state = states[: len(piece)]

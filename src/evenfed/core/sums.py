@@ -56,7 +56,11 @@ def part(algorithm: Algorithm, own: PrivateInputs, means: Sequence[float]) -> Pr
         raise InputError(f"{algorithm.name}: `private` asks for more than {len(means)} means") from None
 
 
-def parts(algorithm: Algorithm, clients: Sequence[PrivateInputs], coefficients: Sequence[float]) -> list[PrivatePart]:
+def parts(
+    algorithm: Algorithm,
+    clients: Sequence[PrivateInputs],
+    coefficients: Sequence[float],
+) -> list[PrivatePart]:
     """Every client's part, the sums taken in the clear: what a private run carries out behind masks."""
     means: list[float] = []
     for _ in range(number_of_means(algorithm)):

@@ -40,8 +40,9 @@ class Layout:
         >>> layout.flatten({"w": torch.ones(2, 2), "b": torch.zeros(1)})
         tensor([1., 1., 1., 1., 0.])
         """
-        if isinstance(params, Mapping):
-            params = self._in_order(params)
+        names = self.names
+        if isinstance(params, Mapping) and names is not None and set(params) == set(names):
+            params = {name: params[name] for name in names}
         layout = Layout.of(params)
         if layout != self:
             got = layout.describe()
@@ -54,13 +55,6 @@ class Layout:
             row = tensor.detach().flatten()
             rows.append(row)
         return torch.cat(rows)
-
-    def _in_order(self, params: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The same tensors in this layout's order, where they have its names."""
-        names = self.names
-        if names is None or set(params) != set(names):
-            return params
-        return {name: params[name] for name in names}
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The tensors as views of `vector` [D]; a single split, so that its gradient is a single cat."""

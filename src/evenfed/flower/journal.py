@@ -16,8 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor, nn
 
 from ..callbacks import Callbacks, Progress, callback_list
-from ..callbacks.notify import tell
-from ..callbacks.progress import RunInfo
+from ..callbacks.progress import RunInfo, after_round
 from ..callbacks.registry import deciding
 from ..comparison.analysis.diagnostics import breakdown
 from ..comparison.storage.conflicts import refuse_other
@@ -233,7 +232,7 @@ class Journal:
         """Tell callbacks, then write the round down: what they note belongs to its checkpoint, as our `notes` do."""
         kept = {**self._notes, **notes}
         progress = self._progress(State(server, notes=kept), record)
-        errors = tell(self.callbacks, progress)
+        errors = after_round(self.callbacks, progress)
         self._notes = progress.notes
         self.stopped = progress.stopped
         self.records.append(record)

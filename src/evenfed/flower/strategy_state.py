@@ -11,7 +11,7 @@ from ..core.average import Average, ModelState
 from ..core.server import Record, Server
 from ..core.server_step import with_model
 from ..settings import Settings
-from ..simulate.initial_state import new_server
+from ..simulate.state import new_server
 from .array_layout import ArrayLayout
 from .connection import Connection
 from .fleet_options import RoundClosing

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Entry, Findings
-from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
 from .notes import accuracy_note
 from .table import Cell, Line, Table
-from .tables import metric_cells, name_of, when
+from .tables import LASTING_COLUMN, METRIC_COLUMNS, directed, metric_cells, name_of, when
 
 DEPLOYED = "average"
 CURRENT = "current model"
@@ -35,8 +34,8 @@ def _table(findings: Findings, pairs: Sequence[tuple[Entry, Entry]], late: bool)
     for entry, current in pairs:
         deployed = _cells(entry, keys, late)
         each_round = _cells(current, keys, late)
-        lines.append(Line(entry.label, deployed, DEPLOYED, entry.is_control))
-        lines.append(Line(entry.label, each_round, CURRENT, entry.is_control))
+        lines.append(Line.of(entry, deployed, DEPLOYED))
+        lines.append(Line.of(entry, each_round, CURRENT))
     notes = (
         accuracy_note(findings),
         "Average: the mean of the models so far; it is deployed, and all other tables judge it.",

@@ -10,10 +10,18 @@ from ..comparison.analysis.findings import BASELINE, Entry, Findings
 from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES, LOWER_IS_BETTER
 from . import paper
-from .columns import METRIC_COLUMNS, SUPPRESSION_COLUMNS
 from .notes import EQUAL_SEEDS, ONE_SEED, definitions, floor_notes
 from .table import Cell, Column, Line, MeansAndSpreads, Table
-from .tables import figures_at, metric_cells, name_of, suppression_cells, title, when
+from .tables import (
+    METRIC_COLUMNS,
+    SUPPRESSION_COLUMNS,
+    figures_at,
+    metric_cells,
+    name_of,
+    suppression_cells,
+    title,
+    when,
+)
 
 _NEAR = 2  # spreads
 _BRIEF = ("mean", "worst10", "std")
@@ -91,7 +99,6 @@ def _side_by_side(findings: Findings, entries: Sequence[Entry], data_set: str) -
 
 
 def _in_brief(side_by_side: Table) -> Table:
-    """One line for each entry: ours and the paper's in turn."""
     keys = [column.key for column in side_by_side.columns]
     columns = []
     positions = []
@@ -126,7 +133,7 @@ def _our_lines(
     row = findings.rows[entry.label]
     last = cells_of(row, False)
     late = cells_of(row, True)
-    at_last = Line(entry.label, last, "ours", entry.is_control)
+    at_last = Line.of(entry, last, "ours")
     averaged = replace(at_last, cells=late, part="ours, late")
     return [at_last, averaged]
 
@@ -175,29 +182,19 @@ def _papers_suppression(figures: Mapping[str, float]) -> list[Cell]:
 
 
 def _in_spreads(ours: Line, theirs: Line) -> Line:
-    """Ours minus the paper's, in units of both spreads."""
     distances = []
     for our, their in zip(ours.cells, theirs.cells, strict=True):
-        distances.append(_distance(our, their))
+        distance = Cell()  # if a figure is missing or the spread is unknown or zero
+        if our.value is not None and their.value is not None and our.spread is not None:
+            spread = float(np.hypot(our.spread, their.spread or 0.0))
+            if spread > 0:
+                difference = our.value - their.value
+                distance = Cell(difference / spread, signed=True)
+        distances.append(distance)
     return Line(ours.entry, distances, "in spreads")
 
 
-def _distance(our: Cell, their: Cell) -> Cell:
-    """Empty if a figure is missing or the spread is unknown or zero."""
-    if our.value is None or their.value is None:
-        return Cell()
-    if our.spread is None:
-        return Cell()
-    their_spread = their.spread or 0.0
-    spread = float(np.hypot(our.spread, their_spread))
-    if spread > 0:
-        difference = our.value - their.value
-        return Cell(difference / spread, signed=True)
-    return Cell()
-
-
 def _orderings(entries: Sequence[Entry], data_set: str, differences: Differences) -> Table:
-    """Each ordering of the paper that can be checked here."""
     by_method: dict[str, Entry] = {}
     for entry in entries:  # of several entries of one method: the one labelled with its name, else the first
         is_first = entry.method not in by_method

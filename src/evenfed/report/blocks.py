@@ -137,18 +137,14 @@ def content(block: Block, reports: Reports) -> str:
             return paragraphs[0]
     if block.is_figure:
         paragraphs.append(_figure(block))
-    elif block.question.folders:
-        paragraphs += _in_markdown(block, reports)
-    return "\n\n".join(paragraphs)
-
-
-def _in_markdown(block: Block, reports: Reports) -> list[str]:
-    """Facts or a table; nothing where it may be a table of a folder that does not exist yet."""
-    if block.name == "facts":
+    elif block.question.folders and block.name == "facts":
         facts = [f"* {fact}" for fact in _kept(block, reports).facts]
-        return ["\n".join(facts)]
-    shown = table(block, reports)
-    return [] if shown is None else [markdown_table(shown)]
+        paragraphs.append("\n".join(facts))
+    elif block.question.folders:
+        shown = table(block, reports)
+        if shown is not None:
+            paragraphs.append(markdown_table(shown))
+    return "\n\n".join(paragraphs)
 
 
 def table(block: Block, reports: Reports) -> Table | None:
@@ -163,7 +159,6 @@ def table(block: Block, reports: Reports) -> Table | None:
 
 
 def _kept(block: Block, reports: Reports) -> CachedReport:
-    """What holds the block's table."""
     if block.is_of_a_choice:
         return _choice(block)
     beside_paper = block.name.startswith(_TABLES_OF_THE_PAPER)
@@ -222,13 +217,11 @@ def _shortened(table: Table, block: Block) -> Table:
 
 
 def _label(line: Line) -> str:
-    """Of the entry, without what it is compared with."""
     label, _, _ = line.entry.partition(" minus ")
     return label
 
 
 def _with_columns(table: Table, block: Block) -> Table:
-    """The columns that the block names, of the entries and the noise floor."""
     keys = [column.key for column in table.columns]
     _check_known(f"column of {block.name}", block.columns, keys)
     positions = list(map(keys.index, block.columns))

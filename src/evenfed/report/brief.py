@@ -12,9 +12,8 @@ from ..comparison.analysis.history import History
 from ..core import markup
 from ..core.markup import MarkedText
 from ..metrics import Metric
-from .columns import METRIC_COLUMNS, directed
 from .table import Line, Table
-from .tables import metric_cells
+from .tables import METRIC_COLUMNS, directed, metric_cells
 from .terminal import pages
 
 _WIDTH = 100
@@ -28,12 +27,9 @@ def of_comparison(
 ) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
     lines = []
-    for entry in rows:
+    for entry in filter(None, (*rows, floor)):
         cells = metric_cells(entry, late=True)
-        lines.append(Line(entry.label, cells))
-    if floor is not None:
-        cells = metric_cells(floor, late=True)
-        lines.append(Line(floor.label, cells, control=True))
+        lines.append(Line(entry.label, cells, control=entry is floor))
     table = _table(title, rows[0].metric, lines, notes)
     return table.with_best()
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..comparison.storage.pack import PACKED
 from ..core.files import replace_text
@@ -43,7 +42,19 @@ def save(
     """Write them to a file in `target`; read again they are the same."""
     sources = json.dumps(_sources(folders))
     listed_facts = json.dumps(list(facts))
-    described = [json.dumps(_described(table)) for table in tables]
+    described = []
+    for table in tables:  # what a cell, column or line has by default is left out
+        lines = []
+        for line in table.lines:
+            cells = [changed_fields(cell) for cell in line.cells]
+            lines.append({**changed_fields(line), "cells": cells})
+        description = {
+            **changed_fields(table),
+            "columns": [changed_fields(column) for column in table.columns],
+            "lines": lines,
+            "notes": list(table.notes),
+        }
+        described.append(json.dumps(description))
     one_per_line = ",\n".join(described)
     text = f'{{"sources": {sources},\n"facts": {listed_facts},\n"tables": [\n{one_per_line}\n]}}\n'
     path = target / name
@@ -58,7 +69,14 @@ def load(target: Path, name: str = NAME) -> CachedReport | None:
         return None
     try:
         content = json.loads(path.read_text())
-        tables = [_table(description) for description in content["tables"]]
+        tables = []
+        for description in content["tables"]:
+            lines = []
+            for line in description["lines"]:
+                cells = [Cell(**cell) for cell in line["cells"]]
+                lines.append(Line(**{**line, "cells": cells}))
+            columns = [Column(**column) for column in description["columns"]]
+            tables.append(Table(**{**description, "columns": columns, "lines": lines}))
         return CachedReport(content["facts"], tables, content["sources"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -73,27 +91,3 @@ def _sources(folders: Sequence[Path]) -> list[Source]:
             digest = hashlib.sha256(packed.read_bytes()).hexdigest()
         sources.append({"folder": folder.resolve().name, "sha256": digest})
     return sources
-
-
-def _described(table: Table) -> dict[str, Any]:
-    """As JSON; what a cell, column or line has by default is left out."""
-    return {
-        **changed_fields(table),
-        "columns": [changed_fields(column) for column in table.columns],
-        "lines": [_described_line(line) for line in table.lines],
-        "notes": list(table.notes),
-    }
-
-
-def _described_line(line: Line) -> dict[str, Any]:
-    cells = [changed_fields(cell) for cell in line.cells]
-    return {**changed_fields(line), "cells": cells}
-
-
-def _table(description: Mapping[str, Any]) -> Table:
-    lines = []
-    for line in description["lines"]:
-        cells = [Cell(**cell) for cell in line["cells"]]
-        lines.append(Line(**{**line, "cells": cells}))
-    columns = [Column(**column) for column in description["columns"]]
-    return Table(**{**description, "columns": columns, "lines": lines})

@@ -133,7 +133,6 @@ def tables(choice: Choice) -> list[Table]:
 
 
 def _candidates(choice: Choice) -> Table:
-    """Every entry, and whether its mean is good enough."""
     lines = []
     for entry in choice.findings.entries:
         verdict = "" if choice.is_admitted(entry) else "mean too low"
@@ -215,7 +214,6 @@ def figures_named(choice: Choice) -> str:
 
 
 def _figures_note(choice: Choice) -> str:
-    """What the figures of a table are."""
     findings = choice.findings
     named = f"{figures_named(choice)}{in_percent(findings)}"
     return f"{named}, {when(findings, True)}, {averaged_over(choice, has_spread=True)}."
@@ -266,7 +264,6 @@ def shown(value: Any) -> str:
 
 
 def _cells(choice: Choice, entry: Entry | None) -> list[Cell]:
-    """The figures of a candidate; empty if there is none with these values."""
     if entry is None:
         return [Cell()] * len(_PARTS)
     row = choice.rows[entry.label]

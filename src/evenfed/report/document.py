@@ -12,11 +12,9 @@ from ..comparison.federations import in_words, title
 from ..comparison.storage.folder import RunFolder
 from ..comparison.storage.header import RunProvenance
 from ..comparison.storage.reading import read
-from . import averaged, beside_paper, expected, guard_tables, held_out, paper, several, unpadded
-from .entry_settings import entry_settings
+from . import averaged, beside_paper, entry_settings, guard_tables, held_out, over_clients, paper, restated, several
 from .every_run import each_client, is_of_one_run, runs
 from .inequality import groups, inequality
-from .over_clients import over_clients
 from .page import evidence, verdict
 from .paired_tables import against_tables, controls
 from .table import Table
@@ -77,8 +75,11 @@ class Report:
             return cls._of_several(comparisons, numbers)
         (alone,) = comparisons
         late = Differences(comparisons, late=True)
+        name = alone.folder.resolve().name
+        if RunFolder(alone.folder).header_path.exists():  # it is one run's own
+            name = f"{alone.baseline.label}, {seeds_named(alone.seeds)}"
         return cls(
-            title=_title(alone),
+            title=name,
             facts=_facts(alone, alone.made),
             tables=_tables(late, beside_paper),
             about=_about(alone),
@@ -122,7 +123,7 @@ class Report:
         tables += guard_tables.tables(comparisons)
         is_one_setup = side_by_side.differ_in_split_only(comparisons)
         if is_one_setup:
-            tables += _settings(shared[0])
+            tables += entry_settings.tables(shared[0])
         return cls(
             title=title([findings.folder for findings in comparisons]),
             facts=_facts_of_several(comparisons),
@@ -132,13 +133,6 @@ class Report:
             pooled=late if is_one_setup else None,
             papers=numbers,
         )
-
-
-def _title(findings: Findings) -> str:
-    """The folder's name, or what is in it if it is one run's own."""
-    if RunFolder(findings.folder).header_path.exists():
-        return f"{findings.baseline.label}, {seeds_named(findings.seeds)}"
-    return findings.folder.resolve().name
 
 
 def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
@@ -153,41 +147,31 @@ def _tables(late: Differences, beside_the_paper: bool) -> list[Table]:
         tables += _tables_at(late)
     tables += _tables_at(last)
     tables.append(inequality(findings, late=averages))
-    for of_audits in (over_clients(findings, averages), groups(findings, averages)):
-        if of_audits is not None:
-            tables.append(of_audits)
+    tables += over_clients.tables(findings, averages)
+    tables += groups(findings, averages)
     tables += averaged.tables(findings)
     tables += held_out.tables(findings)
     tables += guard_tables.tables([findings])
     if beside_the_paper:
         data_set = paper.data_set_of(findings)
         tables += beside_paper.tables(findings, data_set, last, late)
-    tables += _settings(findings)
+    tables += entry_settings.tables(findings)
     tables.append(runs(findings))
     return tables
 
 
-def _settings(findings: Findings) -> list[Table]:
-    """Of the entries; none for audits."""
-    table = entry_settings(findings)
-    return [] if table is None else [table]
-
-
 def _tables_at(differences: Differences) -> list[Table]:
-    """The tables of the last rounds, or of the last one."""
     findings = differences.findings
     late = differences.late
     tables = [detailed(findings, late)]
-    beside_measured = expected.beside_measured(findings, late)
-    if beside_measured is not None:
-        tables.append(beside_measured)
-    tables += unpadded.figures(findings, late)
+    tables += restated.beside_measured(findings, late)
+    tables += restated.unpadded_figures(findings, late)
     if len(findings.everyone) > 1:  # there is more than FedAvg
         tables.append(suppression(findings, late))
         tables += against_tables(differences)
         if late:
-            tables += expected.differences([findings], late)
-            tables += unpadded.differences(findings, late)
+            tables += restated.expected_differences([findings], late)
+            tables += restated.unpadded_differences(findings, late)
     if findings.controls:
         tables.append(controls(differences))
     return tables
@@ -257,7 +241,6 @@ def _facts_of_several(comparisons: Sequence[Findings]) -> list[str]:
 
 
 def _made(runs: Sequence[RunProvenance]) -> str:
-    """Every version and commit the runs were made with, and the days."""
     commits_of: dict[str, dict[str, None]] = {}  # by version, in order
     days = []
     for run in runs:

@@ -12,10 +12,10 @@ _ALWAYS = "lr"
 _OF_A_RUN = ("seed", "batch_seed", "device", "engine")  # and not of an entry
 
 
-def entry_settings(findings: Findings) -> Table | None:
-    """None for audits, which know no settings."""
+def tables(findings: Findings) -> list[Table]:
+    """One; none for audits, which know no settings."""
     if findings.origin is not None:
-        return None
+        return []
     options = _differing(findings.everyone)
     lines = []
     for entry in findings.everyone:
@@ -23,9 +23,9 @@ def entry_settings(findings: Findings) -> Table | None:
         for option in options:
             settings[option] = entry.config["train"].get(option)
         cell = Cell(verdict=assignments(without_none(settings), _written))
-        line = Line(entry.label, [cell], control=entry.is_control)
+        line = Line.of(entry, [cell])
         lines.append(line)
-    return Table(
+    table = Table(
         name="settings",
         title="Settings",
         columns=[Column("settings", "hyper-parameters and options")],
@@ -35,6 +35,7 @@ def entry_settings(findings: Findings) -> Table | None:
             "all entries. Every run's header has all settings.",
         ),
     )
+    return [table]
 
 
 def _differing(entries: Sequence[Entry]) -> list[str]:

@@ -7,10 +7,20 @@ from ..comparison.analysis.entry_figures import row
 from ..comparison.analysis.findings import Findings
 from ..comparison.analysis.history import History
 from ..fairness import Vector
-from .columns import LASTING_COLUMN, METRIC_COLUMNS, directed
-from .notes import LASTING_NOTE, in_percent, is_alone, measured_on
+from .notes import LASTING_NOTE, is_alone, measured_in, measured_on
 from .table import Cell, Column, Line, Table
-from .tables import NEGATIVE, WEIGHTS, correlation, judged_by, metric_cells, share, title
+from .tables import (
+    LASTING_COLUMN,
+    METRIC_COLUMNS,
+    NEGATIVE,
+    WEIGHTS,
+    correlation,
+    directed,
+    judged_by,
+    metric_cells,
+    share,
+    title,
+)
 
 _SKIPPED = Column("skipped", "skipped rounds")
 _MOST_CLIENTS = 100  # shown
@@ -23,54 +33,33 @@ _WEIGHTS_NOTE = (
 
 def runs(findings: Findings) -> Table:
     """Every run by itself: how far seeds are apart, and which runs oscillate."""
-    if findings.is_of_one_round:
-        return _one_round(findings)
-    columns = []
-    for metric in judged_by(late=False):
-        name = title(metric)
-        late = Column(f"{metric}-late", f"{name}, late")
-        last = Column(f"{metric}-last", f"{name}, last")
-        columns += [late, last]
-    columns.append(LASTING_COLUMN)
-    if findings.origin is None:
-        columns += [*WEIGHTS, NEGATIVE, _SKIPPED]
+    note = f"{measured_in(findings)}."
+    columns = directed(METRIC_COLUMNS, findings.metric)
+    if not findings.is_of_one_round:
+        note += f" Late: average of the last {findings.last_rounds} rounds; last: last round. {LASTING_NOTE}"
+        columns = []
+        for metric in judged_by(late=False):
+            name = title(metric)
+            late = Column(f"{metric}-late", f"{name}, late")
+            last = Column(f"{metric}-last", f"{name}, last")
+            columns += [late, last]
+        columns.append(LASTING_COLUMN)
+        if findings.origin is None:
+            note = f"{note} {_WEIGHTS_NOTE}"
+            columns += [*WEIGHTS, NEGATIVE, _SKIPPED]
     lines = []
     for entry in findings.everyone:
         for seed, run in entry.runs.items():
-            line = Line(
-                entry=entry.label,
-                cells=_run_cells(run)[: len(columns)],
-                part=f"seed {seed}",
-                control=entry.is_control,
-            )
-            lines.append(line)
-    what = f"{measured_on(findings)}{in_percent(findings)}"
-    note = f"{what}. Late: average of the last {findings.last_rounds} rounds; last: last round. {LASTING_NOTE}"
-    if findings.origin is None:
-        note = f"{note} {_WEIGHTS_NOTE}"
+            cells = _run_cells(run)[: len(columns)]
+            if findings.is_of_one_round:
+                cells = metric_cells(row("", [run], None), late=False)
+            lines.append(Line.of(entry, cells, f"seed {seed}"))
     return Table(
         name="runs",
         title="Every run",
         columns=columns,
         lines=lines,
         notes=(note,),
-        digits=findings.metric.digits,
-    )
-
-
-def _one_round(findings: Findings) -> Table:
-    """Every run where figures are of one round."""
-    lines = []
-    for entry in findings.everyone:
-        for seed, run in entry.runs.items():
-            cells = metric_cells(row("", [run], None), late=False)
-            lines.append(Line(entry.label, cells, f"seed {seed}", entry.is_control))
-    return Table(
-        name="runs",
-        title="Every run",
-        columns=directed(METRIC_COLUMNS, findings.metric),
-        lines=lines,
-        notes=(f"{measured_on(findings)}{in_percent(findings)}.",),
         digits=findings.metric.digits,
     )
 

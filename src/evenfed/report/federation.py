@@ -95,22 +95,18 @@ def render(federation: Federation) -> RenderableType:
         row: list[RenderableType] = [Text(printable(name))]
         if counts is not None:
             row.append(_heat(shades[i]))
-            row.append(_skew_text(skew[i]))
+            is_known = not np.isnan(skew[i])
+            row.append(f"{skew[i]:.2f}" if is_known else "-")
         train = federation.train_sizes[i]
         test = federation.judged_sizes[i]
         share = sizes[i] / largest
+        length = max(round(share * BAR_WIDTH), int(share > 0))
         row.append(f"{train:,}")
         row.append(f"{test:,}")
-        row.append(_bar(share))
+        row.append(Text("█" * length, style=Style(color=BAR_COLOUR)))
         table.add_row(*row)
     summary = "\n".join(_summary(federation))
     return Group(table, Text(summary, style="dim"))
-
-
-def _skew_text(skew: float) -> str:
-    if np.isnan(skew):
-        return "-"
-    return f"{skew:.2f}"
 
 
 def _map_title(classes: int) -> str:
@@ -153,12 +149,6 @@ def _heat(strengths: Floats) -> Text:
         colour = Style(color=f"rgb({red},{green},{blue})")
         line.append(shade * width, style=colour)
     return line
-
-
-def _bar(share: float) -> Text:
-    least = 1 if share > 0 else 0
-    length = max(round(share * BAR_WIDTH), least)
-    return Text("█" * length, style=Style(color=BAR_COLOUR))
 
 
 def _summary(federation: Federation) -> list[str]:

@@ -14,12 +14,11 @@ from .charts.report import of_report
 from .charts.saving import save_all
 from .document import Report
 from .page import contents
-from .page import write as pages
-from .page.runtime import runtime
+from .page.contents import Page
 from .page.search import of_search
+from .page.write import PAGE, html, runtime
 
 CHOICE = "choice.json"
-PAGE = pages.NAME
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,19 @@ def write_page(document: Report, path: Path, in_memory: bool = False) -> Path | 
     """One HTML file that opens offline; None where `evenfed[report]` is not installed."""
     if runtime() is None:
         return None
-    return pages.write(contents.of_report(document, in_memory), path)
+    return _save_page(contents.of_report(document, in_memory), path)
 
 
 def write_search_page(tuned: Tuned, folder: Path) -> Path | None:
     """The same of a search in `folder`."""
     if runtime() is None:
         return None
-    return pages.write(of_search(tuned, folder), folder / PAGE)
+    return _save_page(of_search(tuned, folder), folder / PAGE)
+
+
+def _save_page(page: Page, path: Path) -> Path:
+    replace_text(path, html(page))
+    return path
 
 
 def write_choice(chosen: Choice, folder: Path, floor: Path | None) -> WrittenFiles:

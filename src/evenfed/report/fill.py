@@ -1,27 +1,10 @@
-"""Tables inside one's own Markdown: the text between two comments is replaced by what the results say.
+"""Tables and numbers inside one's own Markdown: the text between two comments is replaced by what the results say.
 
     <!-- evenfed cifar10 overview-late -->
     <!-- /evenfed -->
 
-The words are folders of comparisons, relative to the file, followed by one of these:
-
-* the name of a table of their report, as in tables.csv and the JSON format;
-* `facts` for what was run;
-* a figure of their report, such as `differences.svg`.
-
-Folders that do not exist are named; the others are shown. Options come before the table's name:
-
-* `min_test=50` leaves out clients judged on fewer examples;
-* `last_rounds=60` averages over so many rounds;
-* `columns=mean,worst10` shows these columns alone, of the entries and the noise floor, without notes;
-* `parts=mean,worst10` shows these lines of each entry alone, without notes;
-* `entries=vred,semi_vred` shows the lines of these entries alone; for a figure of one entry, that entry.
-  A long list may be given in parts, `entries=...` again on another line of the comment.
-
-A table is taken from the files that `evenfed report` and `evenfed choose` left beside packed runs, as long as the runs
-are still those it was made from. Otherwise it is made anew. A folder may also hold a report without its runs.
-
-Numbers in sentences are filled too: see `numbers`.
+The words are folders of comparisons, relative to the file, then options, then the name of a table, a figure, or `facts`
+for what was run: docs/report.md has them all. Folders that do not exist are named; the others are shown.
 """
 
 import re

@@ -81,7 +81,7 @@ def tables(comparisons: Sequence[Findings]) -> list[Table]:
             for client in most_often(counts)[:_MOST]:
                 part = f"{where}{clients[client]}"
                 cells = counts[client].cells
-                lines.append(Line(entry.label, cells, part, entry.is_control))
+                lines.append(Line.of(entry, cells, part))
             more = len(counts) - _MOST
             if more > 0:
                 notes.append(f"{where}{entry.label}: {more} more clients, less often.")

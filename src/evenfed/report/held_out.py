@@ -1,16 +1,15 @@
 """What is held out of training, in tables of its own: clients that never train, and a test set of no client's."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.analysis.findings import Entry, Findings
+from ..comparison.analysis.findings import Findings
 from ..fairness import FIGURES
-from .columns import METRIC_COLUMNS, directed
-from .notes import measured_on, spread_of
+from .notes import measured_in, spread_of
 from .table import Cell, Column, Line, Table
+from .tables import METRIC_COLUMNS, directed
 
 
 def tables(findings: Findings) -> list[Table]:
@@ -37,7 +36,7 @@ def _unseen(findings: Findings) -> Table:
         for name in FIGURES:
             values = [figures[name] for figures in known]
             cells.append(Cell.over_seeds(values, unit))
-        lines.append(_line(entry, cells))
+        lines.append(Line.of(entry, cells))
     record = findings.baseline.histories[0].held_out
     assert record is not None and record.unseen_losses is not None
     clients = len(record.unseen_losses)
@@ -46,7 +45,7 @@ def _unseen(findings: Findings) -> Table:
         title=f"Clients never trained on ({clients}), last round",
         columns=directed(METRIC_COLUMNS, metric),
         lines=lines,
-        notes=(f"Part of no other figure. {_measured(findings)}.",),
+        notes=(f"Part of no other figure. {measured_in(findings)}, {spread_of(findings)}.",),
         digits=metric.digits,
     )
     return table.with_best()
@@ -66,22 +65,13 @@ def _test(findings: Findings) -> Table:
             values = [run.test.get(column.key, np.nan) for run in entry.histories]
             cell = Cell.over_seeds(values, 1.0 if is_loss else metric.unit)
             cells.append(replace(cell, digits=3) if is_loss else cell)
-        lines.append(_line(entry, cells))
+        lines.append(Line.of(entry, cells))
     table = Table(
         name="global-test",
         title="Global test set, last round",
         columns=columns,
         lines=lines,
-        notes=(f"Examples that belong to no client. {_measured(findings)}.",),
+        notes=(f"Examples that belong to no client. {measured_in(findings)}, {spread_of(findings)}.",),
         digits=metric.digits,
     )
     return table.with_best()
-
-
-def _measured(findings: Findings) -> str:
-    unit = " in %" if findings.metric.is_share else ""
-    return f"{measured_on(findings)}{unit}, {spread_of(findings)}"
-
-
-def _line(entry: Entry, cells: Sequence[Cell]) -> Line:
-    return Line(entry.label, cells, control=entry.is_control)

@@ -7,10 +7,9 @@ import numpy as np
 from ..comparison.analysis.entry_figures import mean_and_spread
 from ..comparison.analysis.findings import Entry, Findings
 from ..fairness import Inequality
-from .columns import METRIC_COLUMNS, directed
 from .notes import definitions, measured_on, spread_of
 from .table import Cell, Column, Line, Table
-from .tables import name_of, when
+from .tables import METRIC_COLUMNS, directed, name_of, when
 
 _MEASURES = (
     Column("gini", "Gini", -1),
@@ -45,7 +44,7 @@ def inequality(findings: Findings, late: bool) -> Table:
         cells = _cells(entry, late)
         if has_sizes:
             cells.append(_weighted_mean(findings, entry, late))
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     unit = f"{measured_on(findings)} over clients, {spread_of(findings)}."
     by_size = "Mean by size: clients weighted by their test examples." if has_sizes else ""
     table = Table(
@@ -91,18 +90,21 @@ def _weighted_mean(findings: Findings, entry: Entry, late: bool) -> Cell:
     return Cell.over_seeds(means, entry.metric.unit)
 
 
-def groups(findings: Findings, late: bool) -> Table | None:
-    """Each group of clients by itself, and how far apart their means are; None where clients have no groups."""
+def groups(findings: Findings, late: bool) -> list[Table]:
+    """Each group of clients by itself, and how far apart their means are; none where clients have no groups."""
     if findings.origin is None or not findings.origin.groups:
-        return None
-    members = _members(findings)
+        return []
+    members: dict[str, list[int]] = {}
+    for place, client in enumerate(findings.header.clients["names"]):
+        group = findings.origin.groups.get(client, "no group")
+        members.setdefault(group, []).append(place)
     mean, std, _, worst10, _, _ = METRIC_COLUMNS
     columns = [Column("clients", "clients"), *directed((mean, worst10, std), findings.metric)]
     lines = []
     for entry in findings.everyone:
         lines += _of_groups(entry, late, members)
     note = f"{measured_on(findings)} over the clients of each group, mean over seeds. Each client counts once."
-    return Table(
+    table = Table(
         name=name_of("groups", late),
         title=f"Groups of clients, {when(findings, late)}",
         columns=columns,
@@ -110,16 +112,7 @@ def groups(findings: Findings, late: bool) -> Table | None:
         notes=(note,),
         digits=findings.metric.digits,
     )
-
-
-def _members(findings: Findings) -> Members:
-    """The clients of each group, by their place."""
-    assert findings.origin is not None
-    members: dict[str, list[int]] = {}
-    for place, client in enumerate(findings.header.clients["names"]):
-        group = findings.origin.groups.get(client, "no group")
-        members.setdefault(group, []).append(place)
-    return members
+    return [table]
 
 
 def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
@@ -128,7 +121,7 @@ def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
     means = []
     for group, places in members.items():
         cells = _of_group(entry, late, places)
-        lines.append(Line(entry.label, cells, group, entry.is_control))
+        lines.append(Line.of(entry, cells, group))
         _, mean, _, _ = cells
         if mean.value is not None:
             means.append(mean.value)
@@ -136,12 +129,11 @@ def _of_groups(entry: Entry, late: bool, members: Members) -> list[Line]:
     if means:
         apart = Cell(max(means) - min(means))
     cells = [Cell(), apart, Cell(), Cell()]
-    lines.append(Line(entry.label, cells, "best minus worst group", entry.is_control))
+    lines.append(Line.of(entry, cells, "best minus worst group"))
     return lines
 
 
 def _of_group(entry: Entry, late: bool, places: Sequence[int]) -> list[Cell]:
-    """Number of clients, mean, worst 10 % and spread."""
     clients = 0
     evaluations = []
     for seed in entry.runs:

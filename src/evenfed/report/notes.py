@@ -40,7 +40,7 @@ def accuracy_note(findings: Findings, marks_best: bool = True) -> str:
     """What the figures are."""
     spread = spread_of(findings)
     best = BEST_IN_BOLD if marks_best else ""
-    note = f"{measured_on(findings)}{in_percent(findings)} over clients, {spread}{best}."
+    note = f"{measured_in(findings)} over clients, {spread}{best}."
     if findings.metric.higher_is_better:
         return note
     return f"{note} Less is better: the worst clients have the highest {findings.metric.name}."
@@ -106,6 +106,11 @@ def measured_on(findings: Findings) -> str:
         return findings.metric.name.capitalize()
     data = "VALIDATION" if findings.judge == "validation" else "Test"
     return f"{data} {findings.metric.name}"
+
+
+def measured_in(findings: Findings) -> str:
+    """The same with its unit."""
+    return f"{measured_on(findings)}{in_percent(findings)}"
 
 
 def is_alone(findings: Findings) -> bool:
@@ -184,7 +189,6 @@ def _percent(share: float) -> int:
 
 
 def _range(percents: Sequence[int]) -> str:
-    """From the least to the most."""
     least = min(percents)
     most = max(percents)
     return str(least) if least == most else f"{least} to {most}"

@@ -1,28 +1,20 @@
 """Numbers in the sentences of a page, taken from results.
 
-A TOML file gives each number a name, and says where it stands in the words of a block that shows a single cell:
+A TOML file gives each number a name, and the words of a block that shows one cell; folders are relative to that file:
 
     gain = "study entries=vred parts=worst10 columns=difference same-average-late"
 
-Folders are relative to that file. A page names the file once, and quotes numbers in its sentences:
+A page names the file once, and quotes numbers in its sentences. After a colon, it says how: docs/report.md.
 
     <!-- evenfed numbers numbers.toml -->
     The worst 10 % gain <!--gain-->2.8<!--/--> points <!--gain:interval-->[+1.4, +4.3]<!--/-->.
 
-After a colon stands how the number is written:
-
-* nothing: its amount with one digit, without a sign;
-* `+`: with its sign;
-* `interval`: the 95 % interval;
-* a digit after these, or alone, as in `+2` and `0`: so many digits.
-
-A cell that holds words is quoted as it is. No line may begin with a quote: Markdown would end the paragraph there.
+No line may begin with a quote: Markdown would end the paragraph there.
 """
 
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import InputError, unknown
@@ -53,8 +45,7 @@ def filled(page: Path, text: str, reports: Reports) -> str | None:
     def quoted(quote: re.Match[str]) -> str:
         name = quote["name"]
         if name not in known:
-            number = _Number.of(source, definitions, name)
-            known[name] = number.cell(reports)
+            known[name] = _cell(source, definitions, name, reports)
         opening = _OPENING.match(quote[0])
         assert opening is not None  # a quote begins with it
         written = _written(known[name], quote["form"] or "", f"{page}: {quote[0]}")
@@ -109,38 +100,29 @@ def _read(source: Path) -> Definitions:
     return definitions
 
 
-@dataclass(frozen=True)
-class _Number:
-    """A number by its name, and the block that shows it alone."""
-
-    where: str
-    block: Block
-
-    @classmethod
-    def of(cls, source: Path, definitions: Definitions, name: str) -> "_Number":
-        if name not in definitions:
-            raise unknown(f"number of {source}", name, definitions)
-        return cls(f"{source}: {name}", Block.parse(source, definitions[name]))
-
-    def cell(self, reports: Reports) -> Cell:
-        block = self.block
-        if not block.places:
-            raise InputError(f"{self.where} names no folder; write a folder, then a table's name")
-        if block.missing:
-            raise InputError(f"{self.where}: {', '.join(block.missing)} is not there; name a folder beside that file")
-        if block.is_figure or block.name == "facts":
-            raise InputError(f"{self.where}: {block.name} holds no number; name a table")
-        shown = table(block, reports)
-        assert shown is not None  # since no folder is missing
-        cells: list[Cell] = []
-        for line in shown.lines:
-            cells += line.cells
-        if len(cells) != 1:
-            raise InputError(
-                f"{self.where} shows {len(cells)} cells; choose one by entries=A (not the noise floor), columns=A and, "
-                "if lines of an entry have parts, parts=A"
-            )
-        return cells[0]
+def _cell(source: Path, definitions: Definitions, name: str, reports: Reports) -> Cell:
+    """The only cell of the block that shows this number."""
+    if name not in definitions:
+        raise unknown(f"number of {source}", name, definitions)
+    where = f"{source}: {name}"
+    block = Block.parse(source, definitions[name])
+    if not block.places:
+        raise InputError(f"{where} names no folder; write a folder, then a table's name")
+    if block.missing:
+        raise InputError(f"{where}: {', '.join(block.missing)} is not there; name a folder beside that file")
+    if block.is_figure or block.name == "facts":
+        raise InputError(f"{where}: {block.name} holds no number; name a table")
+    shown = table(block, reports)
+    assert shown is not None  # since no folder is missing
+    cells: list[Cell] = []
+    for line in shown.lines:
+        cells += line.cells
+    if len(cells) != 1:
+        raise InputError(
+            f"{where} shows {len(cells)} cells; choose one by entries=A (not the noise floor), columns=A and, "
+            "if lines of an entry have parts, parts=A"
+        )
+    return cells[0]
 
 
 def _written(cell: Cell, form: str, where: str) -> str:

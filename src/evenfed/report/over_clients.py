@@ -16,17 +16,17 @@ _DRAWS = 1000
 _BATCH = 2_000_000  # figures resampled at a time
 
 
-def over_clients(findings: Findings, late: bool) -> Table | None:
-    """Every entry against the baseline; None for runs of evenfed, for an entry alone, and for too few clients."""
+def tables(findings: Findings, late: bool) -> list[Table]:
+    """Every entry against the baseline; none for runs of evenfed, for an entry alone, and for too few clients."""
     baseline, *others = findings.entries
     if findings.origin is None or not others:
-        return None
+        return []
     lines = []
     for entry in others:
         pair = _pair(entry, baseline, late)
         clients = pair.shape[1]
         if not FEWEST <= clients <= _MOST:
-            return None
+            return []
         metrics = ["mean", "std"]
         if clients >= FEWEST_FOR_WORST10:
             metrics.insert(1, "worst10")
@@ -39,7 +39,7 @@ def over_clients(findings: Findings, late: bool) -> Table | None:
         f"{_DRAWS} times: what to expect of other clients of this kind with these trained models. It says nothing "
         "about training again: only several seeds separate an algorithm from luck."
     )
-    return Table(
+    table = Table(
         name=name_of("over-clients", late),
         title=f"Paired difference from {findings.baseline_name} over clients, {when(findings, late)}",
         columns=[Column("difference", "difference [95 %]"), Column("verdict", "")],
@@ -47,6 +47,7 @@ def over_clients(findings: Findings, late: bool) -> Table | None:
         notes=(note,),
         digits=findings.metric.digits,
     )
+    return [table]
 
 
 def _pair(entry: Entry, baseline: Entry, late: bool) -> Vector:

@@ -1,7 +1,6 @@
 """Entries against FedAvg: paired differences, the noise floor, and one sentence per entry."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from ..comparison.analysis import configuration
 from ..comparison.analysis.entry_figures import LASTING
@@ -42,21 +41,6 @@ def against_tables(differences: Differences, names: Sequence[str] = ()) -> list[
             table = against_rivals(kind, differences, names)
             tables.append(table)
     return [table for table in tables if table is not None]
-
-
-def restated(tables: Iterable[Table | None], kind: str, measure: str, *notes: str) -> list[Table]:
-    """Tables of other figures than the measured ones, under names of their own."""
-    renamed = []
-    for table in tables:
-        if table is not None:
-            own = replace(
-                table,
-                name=f"{kind}-{table.name}",
-                title=f"{table.title}, {measure}",
-                notes=(*notes, *table.notes),
-            )
-            renamed.append(own)
-    return renamed
 
 
 def paired(differences: Differences, names: Sequence[str] = ()) -> Table | None:
@@ -103,7 +87,6 @@ def _rivals(kind: str, findings: Findings) -> Mapping[str, str]:
 
 
 def _fedavg_by_deployment(findings: Findings) -> dict[tuple[float, float | None], str]:
-    """FedAvg's entries by learning rate and average."""
     labels: dict[tuple[float, float | None], str] = {}
     for entry in findings.entries:
         if entry.method == BASELINE:
@@ -198,18 +181,20 @@ def _cells(differences: Differences, label: str, rival: str, metric: str) -> lis
 
 def _notes(differences: Differences, gaps_are_equal: bool) -> Sequence[str]:
     """What the numbers of these tables are; `gaps_are_equal`: all observations of some difference are the same."""
+    unjudged = ""  # why no line has an interval, where none has
+    if not differences.are_over_federations and differences.fewest_seeds <= 1:
+        unjudged = EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
     return definitions(
         f"{_unit(differences)}, paired by seed.",
         _interval_note(differences),
         "Not corrected for the number of lines: of 20 lines without any effect, one is expected to show a difference.",
         LASTING_NOTE if differences.late else "",
-        _unjudged_note(differences),
+        unjudged,
         EQUAL_DIFFERENCES if gaps_are_equal else "",
     )
 
 
 def _interval_note(differences: Differences) -> str:
-    """What the intervals are over."""
     if differences.are_over_federations:
         note = f"Student's 95 % interval over {differences.federations} federations: what to expect of another one."
         if differences.are_also_on_these:
@@ -221,13 +206,6 @@ def _interval_note(differences: Differences) -> str:
     return f"Student's 95 % interval over seeds; {premise}."
 
 
-def _unjudged_note(differences: Differences) -> str:
-    """Why no line has an interval, where none has."""
-    if differences.are_over_federations or differences.fewest_seeds > 1:
-        return ""
-    return EQUAL_SEEDS if differences.has_equal_seeds else ONE_SEED
-
-
 def _unit(differences: Differences) -> str:
     """What differences are measured in, at the start of a sentence."""
     metric = differences.findings.metric
@@ -235,6 +213,10 @@ def _unit(differences: Differences) -> str:
         return f"Points of {metric.name}"
     better = "above" if metric.higher_is_better else "below"
     return f"Differences in {metric.name} ({better} zero is better)"
+
+
+def short_unit(differences: Differences) -> str:
+    return "Points" if differences.findings.metric.is_share else _unit(differences)
 
 
 def controls(differences: Differences) -> Table:
@@ -256,10 +238,10 @@ def controls(differences: Differences) -> Table:
         )
         lines.append(line)
     lines += _deviations(differences, metrics)
-    unit = "Points" if findings.metric.is_share else _unit(differences)
     note = (
-        f"{unit}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of their difference, "
-        "with other batches from the same initial model, and with other seeds (pooled from all FedAvg runs)."
+        f"{short_unit(differences)}, with the 95 % interval over seeds. Two FedAvg figures: the standard deviation of "
+        "their difference, with other batches from the same initial model, and with other seeds (pooled from all "
+        "FedAvg runs)."
     )
     return Table(
         name=name_of("controls", differences.late),

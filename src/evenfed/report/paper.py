@@ -211,7 +211,6 @@ def set_up(findings: Findings, entries: Sequence[Entry], data_set: str) -> list[
 
 
 def _values_that_differ(entry: Entry, data_set: str) -> list[str]:
-    """An entry's learning rate and hyper-parameters that are not the paper's best."""
     settings = entry.config["train"]
     hyper_parameters = entry.config["hyper_parameters"]
     ours = {"lr": settings["lr"], **hyper_parameters}

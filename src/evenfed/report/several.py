@@ -11,17 +11,19 @@ from ..comparison.analysis.intervals import Array, components
 from ..comparison.analysis.side_by_side import differ_in_split_only, names_of, pooled
 from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES
-from . import expected
+from . import restated
 from .beside_paper import paper_line
-from .columns import METRIC_COLUMNS
-from .glance import at_a_glance
 from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
-from .paired_tables import against_tables, controls
+from .paired_tables import against_tables, controls, short_unit
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
 from .tables import (
+    EXPECTED_WORST10,
+    METRIC_COLUMNS,
     WEIGHTS,
     correlation,
+    directed,
+    figures_at,
     judged_by,
     metric_cells,
     metric_columns,
@@ -32,6 +34,12 @@ from .tables import (
 )
 
 _LOSS_DIGITS = 3
+_MEAN, _, _, _WORST10, _, _ = METRIC_COLUMNS
+_GAPS = (Column("mean_gap", "Δ mean [95 %]"), Column("worst10_gap", "Δ worst 10 % [95 %]"))
+_EXPECTED_GAPS = (
+    Column("expected_mean_gap", "Δ expected mean [95 %]"),
+    Column("expected_worst10_gap", "Δ expected worst 10 % [95 %]"),
+)
 
 
 def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> list[Table]:
@@ -41,18 +49,76 @@ def tables(differences: Differences, numbers: Numbers | None, left_out: str) -> 
     tables = [_beside(differences, names, numbers, left_out)]
     if not differ_in_split_only(comparisons):
         return [*tables, _within(differences, names)]
-    tables.insert(0, at_a_glance(differences, expected.in_expected(comparisons, differences.late)))
+    tables.insert(0, _at_a_glance(differences, restated.in_expected(comparisons, differences.late)))
     if len(differences.findings.seeds) > 1:
-        tables.append(_components(comparisons, differences.late))
+        tables.append(_components(differences))
     tables.append(_suppression(comparisons, differences.late))
     if differences.late:
         tables.append(_training(comparisons))
     tables += against_tables(differences, names)
     if differences.late:
-        tables += expected.differences(comparisons, differences.late, names)
+        tables += restated.expected_differences(comparisons, differences.late, names)
     if differences.findings.controls:
         tables.append(controls(differences))
     return tables
+
+
+def _at_a_glance(differences: Differences, expected: Differences | None) -> Table:
+    """Means over the federations; `expected` are the same differences in expected accuracies, where these fit."""
+    first = differences.findings
+    late = differences.late
+    columns = directed([_MEAN, _WORST10], first.metric)
+    gaps = list(_GAPS)
+    if expected is not None:
+        columns.append(EXPECTED_WORST10)
+        gaps += _EXPECTED_GAPS
+    lines = []
+    for entry in first.everyone:
+        label = entry.label
+        cells = []
+        for column in columns:
+            cells.append(_over_federations(differences.comparisons, label, column.key, late))
+        cells += [_gap(differences, label, "mean"), _gap(differences, label, "worst10")]
+        if expected is not None:
+            cells += [_gap(expected, label, "mean"), _gap(expected, label, "worst10")]
+        lines.append(Line.of(entry, cells))
+    table = Table(
+        name=name_of("glance", late),
+        title=f"{differences.federations} federations, {when(first, late)}",
+        columns=[*columns, *gaps],
+        lines=lines,
+        digits=first.metric.digits,
+        notes=(_glance_note(differences),),
+    )
+    return table.with_best()
+
+
+def _over_federations(comparisons: Sequence[Findings], label: str, metric: str, late: bool) -> Cell:
+    means = []
+    for findings in comparisons:
+        figures = figures_at(findings.rows[label], late)
+        if metric in figures:
+            means.append(figures[metric][0])
+    if not means or np.isnan(means).any():
+        return Cell()
+    unit = comparisons[0].metric.unit
+    return Cell(unit * float(np.mean(means)))
+
+
+def _gap(differences: Differences, label: str, metric: str) -> Cell:
+    known = label in differences.findings.by_label
+    if label == BASELINE or not known or not differences.comparable(label, BASELINE):
+        return Cell()
+    return Cell.of(differences.between(label, BASELINE, metric))
+
+
+def _glance_note(differences: Differences) -> str:
+    metric = differences.findings.metric
+    unit = ", in points" if metric.is_share else ""
+    note = f"{metric.title.capitalize()} over clients, mean over federations. Δ: minus FedAvg's{unit}."
+    if differences.are_over_federations:
+        return f"{note} Intervals: over the {differences.federations} federations, what to expect of another one."
+    return f"{note} Intervals: over seeds, these federations taken as given."
 
 
 def _beside(
@@ -69,12 +135,11 @@ def _beside(
         papers = numbers
     lines = []
     for entry in first.everyone:
-        control = entry.is_control
         for name, findings in zip(names, differences.comparisons, strict=True):
             row = findings.rows[entry.label]
             cells = metric_cells(row, late)
-            lines.append(Line(entry.label, cells, name, control))
-        if entry.method in papers and not control:
+            lines.append(Line.of(entry, cells, name))
+        if entry.method in papers and not entry.is_control:
             figures = papers[entry.method]
             lines.append(paper_line(entry.label, figures))
     notes = definitions(
@@ -93,7 +158,6 @@ def _beside(
 
 
 def _within(differences: Differences, names: Sequence[str]) -> Table:
-    """Each entry against FedAvg in the same set-up."""
     findings = differences.findings
     metrics = judged_by(differences.late)
     lines = []
@@ -104,25 +168,28 @@ def _within(differences: Differences, names: Sequence[str]) -> Table:
             for cells, gap in zip(by_comparison, gaps, strict=True):
                 cells.append(Cell.of(gap))
         for name, cells in zip(names, by_comparison, strict=True):
-            line = Line(entry.label, cells, name, entry.is_control)
+            line = Line.of(entry, cells, name)
             lines.append(line)
-    note = "Points, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
+    note = f"{short_unit(differences)}, entry minus FedAvg in the same setting, with the 95 % interval over seeds."
     return Table(
         name=name_of("paired", differences.late),
         title=f"Paired difference from FedAvg in each setting, {when(findings, differences.late)}",
         columns=metric_columns(metrics),
         lines=lines,
         notes=(note,),
+        digits=findings.metric.digits,
     )
 
 
-def _components(comparisons: Sequence[Findings], late: bool) -> Table:
+def _components(differences: Differences) -> Table:
     """How far federations and seeds move a figure, and its difference from FedAvg: standard deviations."""
+    comparisons = differences.comparisons
+    late = differences.late
     first = comparisons[0]
     note = (
-        f"Points: the mean over {len(comparisons)} federations and their seeds, and standard deviations by analysis of "
-        "variance: what a new federation adds to a figure, and what a new seed on the same federation adds. With so "
-        "few of each they are rough; estimates below 0 count as 0."
+        f"{short_unit(differences)}: the mean over {len(comparisons)} federations and their seeds, and standard "
+        "deviations by analysis of variance: what a new federation adds to a figure, and what a new seed on the same "
+        "federation adds. With so few of each they are rough; estimates below 0 count as 0."
     )
     lines: list[Line] = []
     only_some_seeds = ""
@@ -185,11 +252,10 @@ def _spreads(entry: Entry, what: str, values: Array) -> list[Line]:
         means.append(Cell(float(mean), signed=is_gap))
         between_federations.append(Cell(between))
         between_seeds.append(Cell(within))
-    control = entry.is_control
     return [
-        Line(entry.label, means, what, control),
-        Line(entry.label, between_federations, f"{what}: federations", control),
-        Line(entry.label, between_seeds, f"{what}: seeds", control),
+        Line.of(entry, means, what),
+        Line.of(entry, between_federations, f"{what}: federations"),
+        Line.of(entry, between_seeds, f"{what}: seeds"),
     ]
 
 
@@ -218,7 +284,7 @@ def _training(comparisons: Sequence[Findings]) -> Table:
         moved, _ = mean_and_spread([row.moved for row in rows])
         oscillation, _ = mean_and_spread([row.oscillation for row in rows])
         cells = [Cell(loss, digits=_LOSS_DIGITS), share(moved), correlation(oscillation)]
-        lines.append(Line(entry.label, cells, control=entry.is_control))
+        lines.append(Line.of(entry, cells))
     notes = (
         f"Training loss: the clients' mean, {when(first, late=True)}.",
         MOVED_NOTE,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..comparison.analysis.entry_figures import mean_and_spread
+from ..comparison.analysis.findings import Entry
 from ..comparison.analysis.intervals import Difference
 from ..core.decimals import rounded
 from ..core.printable import printable
@@ -126,6 +127,11 @@ class Line:
     part: str = ""
     control: bool = False  # the noise floor, which does not compete
     ranked: bool = True  # else it keeps one model per client, and does not compete with single models
+
+    @classmethod
+    def of(cls, entry: Entry, cells: Sequence[Cell], part: str = "") -> "Line":
+        """Of an entry, or of the noise floor."""
+        return cls(entry.label, cells, part, entry.is_control)
 
     @property
     def competes(self) -> bool:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..comparison.analysis.entry_figures import LASTING, EntryFigures
+from ..comparison.analysis.entry_figures import EXPECTED, LASTING, EntryFigures
 from ..comparison.analysis.findings import Findings
 from ..comparison.runs import FLOOR_NAMES
 from ..fairness import FIGURES
-from .columns import EXPECTED_WORST10, LASTING_COLUMN, METRIC_COLUMNS, SHARES, directed, suppression_columns
+from ..metrics import Metric
 from .notes import (
     LASTING_NOTE,
     MOVED_NOTE,
@@ -34,6 +34,23 @@ TITLES = {
     LASTING: "lasting worst 10 %",
     **FLOOR_NAMES,
 }
+METRIC_COLUMNS = (
+    Column("mean", "mean", +1),
+    Column("std", "std", -1),
+    Column("worst", "worst", +1),
+    Column("worst10", "worst 10 %", +1),
+    Column("worst20", "worst 20 %", +1),
+    Column("best10", "best 10 %", +1),
+)
+LASTING_COLUMN = Column(LASTING, "lasting worst 10 %", +1)
+EXPECTED_WORST10 = Column(f"{EXPECTED}worst10", "expected worst 10 %", +1)
+_OF_THE_METRIC = ("mean", "worst", "worst10", "worst20", "best10", LASTING, "mean_gain")
+SHARES = ("improved", "degraded")  # of clients, always in percent
+SUPPRESSION_COLUMNS = (
+    Column("improved", "improved suffering", +1),
+    Column("degraded", "degraded well-performing", -1),
+    Column("mean_gain", "mean, points", +1),
+)
 _AGAINST_FEDAVG = (Column("improved", "improved"), Column("degraded", "degraded"))
 NEGATIVE = Column("negative", "negative rounds")
 WEIGHTS = (Column("moved", "weight moved"), Column("oscillation", "oscillation"))
@@ -130,6 +147,24 @@ def correlation(value: float) -> Cell:
     return Cell(value, signed=True, digits=2)
 
 
+def directed(columns: Sequence[Column], metric: Metric) -> list[Column]:
+    """The same columns where less of the metric may be better; a spread is always better small."""
+    turned = []
+    for column in columns:
+        if column.key in _OF_THE_METRIC:
+            column = replace(column, better=column.better * metric.sign)
+        turned.append(column)
+    return turned
+
+
+def suppression_columns(metric: Metric) -> list[Column]:
+    """Table 2's columns; the mean's change in points, or in the metric's own unit."""
+    improved, degraded, gain = SUPPRESSION_COLUMNS
+    if not metric.is_share:
+        gain = replace(gain, title=f"mean {metric.name}")
+    return directed((improved, degraded, gain), metric)
+
+
 def detailed(findings: Findings, late: bool) -> Table:
     """The paper's detailed table: every metric of every entry, with its spread over seeds."""
     notes = definitions(
@@ -155,7 +190,8 @@ def overview(findings: Findings, late: bool) -> Table:
     figures = [mean, std, worst10, *_expected(findings), best10]
     if late:
         figures.append(LASTING_COLUMN)
-    columns = (*figures, *_against(findings), *_weights(findings))
+    weights = () if findings.origin else WEIGHTS
+    columns = (*figures, *_against(findings), *weights)
     return _at_a_glance(findings, late, columns)
 
 
@@ -275,7 +311,7 @@ def suppression_table(
     for entry in findings.everyone[1:]:
         row = rows[entry.label]
         cells = suppression_cells(row, late)
-        line = Line(entry.label, cells, control=entry.is_control)
+        line = Line.of(entry, cells)
         lines.append(line)
     table = Table(
         name=name_of("suppression", late),
@@ -304,8 +340,3 @@ def _against(findings: Findings) -> tuple[Column, ...]:
 def _expected(findings: Findings) -> list[Column]:
     """The expected worst 10 %, where it is known."""
     return [EXPECTED_WORST10] if fit_notes(findings) else []
-
-
-def _weights(findings: Findings) -> tuple[Column, ...]:
-    """What weights do, where they are known."""
-    return () if findings.origin else WEIGHTS

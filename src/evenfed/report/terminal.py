@@ -50,11 +50,11 @@ def pages(tables: Sequence[Table], page: Console, headlines: Sequence[str] = ())
     return Group(*parts)
 
 
-def _blocks(table: Table, width: int) -> list[Sequence[int]]:
+def _blocks(table: Table, width: int) -> list[range]:
     """The columns in as few equal parts as fit beside a label of the least width; at least one column each."""
     columns = range(len(table.columns))
     room = width - _LABEL_WIDTH
-    blocks: list[Sequence[int]] = [columns]
+    blocks = [columns]
     for parts in range(1, len(columns) + 1):
         size = math.ceil(len(columns) / parts)
         blocks = []

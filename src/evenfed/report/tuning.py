@@ -22,12 +22,12 @@ from .tables import title
 def render(tuned: Tuned) -> Table:
     """The chosen values of each entry, and the accuracy they reached."""
     search = tuned.search
-    judged_on = "the TEST data (as the paper did)"
+    data = "the TEST data (as the paper did)"
     if search.select_on == "validation":
-        judged_on = "the validation split"
+        data = "the validation split"
     judged_by = search.judged_by
     of = "" if judged_by.is_share else f" of the {judged_by.name}"
-    heading = f"chosen by {title(search.metric)}{of} on {judged_on}, {rounds_of(tuned)}"
+    heading = f"chosen by {title(search.metric)}{of} on {data}, {rounds_of(tuned)}"
     table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left")
     table.add_column("entry")
     table.add_column("values")
@@ -62,6 +62,10 @@ def rounds_of(tuned: Tuned) -> str:
     train = tuned.experiment.train
     rounds = min(train.last_rounds, train.rounds)
     return "last round" if rounds == 1 else f"average of the last {rounds} rounds"
+
+
+def judged_on(tuned: Tuned) -> str:
+    return "a validation split" if tuned.search.select_on == "validation" else "the TEST data"
 
 
 def ties(tuned: Tuned) -> list[str]:
@@ -129,10 +133,10 @@ def _describe(candidate: Candidate) -> dict[str, Any]:
 def write_toml(tuned: Tuned, path: Path) -> None:
     """The experiment with the chosen values: what `evenfed compare` takes next."""
     search = tuned.search
-    judged_on = "TEST DATA: not comparable with others"
+    data = "TEST DATA: not comparable with others"
     if search.select_on == "validation":
-        judged_on = "a validation split"
-    origin = f"Values chosen by {search.metric} on {judged_on}."
+        data = "a validation split"
+    origin = f"Values chosen by {search.metric} on {data}."
     experiment = tables(tuned.experiment, search.select_on)
     save_toml(path, toml_text(path, origin, experiment))
 

@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..core.files import replace_text
 from ..core.printable import in_markdown, in_sheet, name_in_markdown
 from ..core.tables import without_none
 from .document import Report
-from .table import STYLES, Cell, Line, Table
+from .table import STYLES, Cell, Table
 from .tables import title
 
 _LATEX = {
@@ -71,7 +70,10 @@ def markdown_table(table: Table) -> str:
         cells = [name]
         if table.has_parts:
             cells.append(title(line.part))
-        cells += [_markdown_cell(cell, table.document_digits) for cell in line.cells]
+        for cell in line.cells:
+            text = cell.text(table.document_digits)
+            text = text.replace("±", " ± ")
+            cells.append(f"**{text}**" if _is_bold(cell) else text)
         rows.append(_markdown_row(cells))
     body = "\n".join(rows)
     return "\n\n".join([body, *table.notes])
@@ -88,14 +90,6 @@ def _markdown_row(cells: Sequence[str]) -> str:
     escaped = [cell.replace("|", "\\|") for cell in cells]
     row = " | ".join(escaped)
     return f"| {row} |"
-
-
-def _markdown_cell(cell: Cell, digits: int) -> str:
-    text = cell.text(digits)
-    text = text.replace("±", " ± ")
-    if _is_bold(cell):
-        return f"**{text}**"
-    return text
 
 
 def _is_bold(cell: Cell) -> bool:
@@ -143,7 +137,10 @@ def _latex_table(table: Table) -> Iterator[str]:
     yield "\\small"
     yield f"\\caption{{{latex_escape(caption)}}}"
     yield f"\\label{{tab:{table.name}}}"
-    yield f"\\begin{{tabular}}{{{_latex_alignment(table)}}}"
+    alignment = "ll" if table.has_parts else "l"
+    for column in table.columns:
+        alignment += "l" if column.holds_words else "r"
+    yield f"\\begin{{tabular}}{{{alignment}}}"
     yield "\\toprule"
     yield _latex_row(heads)
     yield "\\midrule"
@@ -163,13 +160,6 @@ def _latex_table(table: Table) -> Iterator[str]:
     yield "\\bottomrule"
     yield "\\end{tabular}"
     yield "\\end{table}"
-
-
-def _latex_alignment(table: Table) -> str:
-    alignment = "ll" if table.has_parts else "l"
-    for column in table.columns:
-        alignment += "l" if column.holds_words else "r"
-    return alignment
 
 
 def _latex_row(cells: Iterable[str]) -> str:
@@ -199,30 +189,27 @@ def as_json(report: Report) -> str:
     """Everything, for programs; numbers in per cent or points, left out where unknown."""
     tables = []
     for table in report.tables:
-        lines = [_describe_line(table, line) for line in table.lines]
-        description = {
+        lines = []
+        for line in table.lines:
+            figures = {}
+            for column, cell in zip(table.columns, line.cells, strict=True):
+                figure = {**cell.numbers(), "verdict": cell.verdict or None}
+                figures[column.key] = without_none(figure)
+            description = {
+                "entry": line.entry,
+                "part": line.part or None,
+                "figures": figures,
+            }
+            lines.append(description)
+        content = {
             "name": table.name,
             "title": table.title,
             "lines": lines,
             "notes": table.notes,
         }
-        tables.append(description)
-    content = {**report.about, "tables": tables}
-    text = json.dumps(content, indent=1)
+        tables.append(content)
+    text = json.dumps({**report.about, "tables": tables}, indent=1)
     return f"{text}\n"
-
-
-def _describe_line(table: Table, line: Line) -> dict[str, Any]:
-    figures = {}
-    for column, cell in zip(table.columns, line.cells, strict=True):
-        figure: dict[str, Any] = cell.numbers()
-        figure["verdict"] = cell.verdict or None
-        figures[column.key] = without_none(figure)
-    return {
-        "entry": line.entry,
-        "part": line.part or None,
-        "figures": figures,
-    }
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

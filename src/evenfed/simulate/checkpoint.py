@@ -36,24 +36,18 @@ def save(state: State, path: Path, texts: Mapping[str, str] = MappingProxyType({
     tensors = {"theta": server.theta}
     _add(tensors, "memory", server.memory)
     _add(tensors, "buffers", server.buffers)
-    if server.smoothed is not None:
-        tensors["smoothed"] = server.smoothed
-    if server.heard is not None:
-        _add(tensors, "heard", vars(server.heard))
+    for name, tensor in (("smoothed", server.smoothed), ("personal", state.personal), ("owns", state.owns)):
+        if tensor is not None:
+            tensors[name] = tensor
+    for prefix, part in (("heard", server.heard), ("moments", state.moments), ("past", server.past)):
+        if part is not None:
+            _add(tensors, prefix, vars(part))
     if server.average is not None:
         _add(tensors, "average", server.average.stored())
-    if state.personal is not None:
-        tensors["personal"] = state.personal
-    if state.owns is not None:
-        tensors["owns"] = state.owns
-    if state.moments is not None:
-        _add(tensors, "moments", vars(state.moments))
     if state.norms is not None:
         _add(tensors, "norms", state.norms.stored())
     for name, note in state.notes.items():
         tensors[f"notes.{name}"] = note.clone()  # may be a tensor of the state, which safetensors refuses to see twice
-    if server.past is not None:
-        _add(tensors, "past", vars(server.past))
     optimizer = _add_optimizer(tensors, server)
     layout = [server.layout.names, server.layout.shapes]
     metadata = {
@@ -83,7 +77,7 @@ def load(fresh: State, path: Path) -> State:
         optimizer_state=_optimizer_state(tensors, stored),
         past=PastUpdates(**past) if past else None,
         heard=ReportedNumbers(**heard) if heard else fresh.server.heard,
-        oversized=(),  # told in the first round
+        oversized=(),  # recorded in the first round
     )
     if server.average is not None:
         stored_average = _part(tensors, "average", device)
@@ -177,14 +171,16 @@ def _write(path: Path, tensors: Tensors, texts: Mapping[str, str]) -> None:
 
     metadata = dict(texts)  # none in a model's file, whose bytes are the same each time: several have no order
     metadata["sha256"] = _checksum(tensors, metadata)
-    with replacing(path) as beside:
-        with beside.open("xb") as empty:
+    with replacing(path) as unfinished:
+        with unfinished.open("xb") as empty:
             mode = os.fstat(empty.fileno()).st_mode
         try:
-            save_file(tensors, beside, metadata)
+            save_file(tensors, unfinished, metadata)
         except SafetensorError as error:  # a full disk, for instance
             raise OSError(errno.EIO, str(error), str(path)) from None
-        beside.chmod(stat.S_IMODE(mode))  # who may read the run's other files; safetensors writes for its owner alone
+        unfinished.chmod(
+            stat.S_IMODE(mode)
+        )  # who may read the run's other files; safetensors writes for its owner alone
 
 
 def _checksum(tensors: Tensors, texts: Mapping[str, str]) -> str:

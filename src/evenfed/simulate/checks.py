@@ -18,10 +18,11 @@ from .. import losses, scores, trees
 from ..clients.client import Pool
 from ..clients.lazy import expect_binary, expect_classes
 from ..core.errors import InputError, first_line
+from ..core.maths import are_finite
 from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
 from ..trees import Inputs
-from . import remedies
+from . import target_checks
 from .layers.recurrent import wherever_weights_lie
 from .target_checks import check_binary_pool, check_class_targets, highest_target, scores_classes
 
@@ -80,7 +81,7 @@ class ProblemProbe:
         has_gradient = any(tensor.requires_grad for tensor in tree_leaves(outputs))
         if has_gradient and not values.requires_grad:
             raise InputError("loss has no gradient with respect to the outputs; give one that torch can differentiate")
-        could_broadcast = remedies.could_broadcast(self.outputs, self.targets)
+        could_broadcast = target_checks.could_broadcast(self.outputs, self.targets)
         if could_broadcast and not self._are_examples_own(loss, values):
             raise self._mixed("loss", loss)
         if not bool(values.isfinite().any()) and self._is_finite:
@@ -104,7 +105,7 @@ class ProblemProbe:
                 "one, or an object or dict with `logits`, or give a `loss` that takes what your model returns"
             )
         shape = self.outputs.shape
-        if remedies.has_classes_last(self.outputs, self.targets):
+        if target_checks.has_classes_last(self.outputs, self.targets):
             raise InputError(
                 f"{self.shapes}: cross entropy takes scores [examples, classes, positions]; return "
                 "outputs.movedim(-1, 1) from the model, or give a loss that does so"
@@ -145,7 +146,7 @@ class ProblemProbe:
     def _values(self, name: str, function: LossFunction, outputs: Any) -> Tensor:
         """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
         values = self._called(name, function, outputs, self.targets)
-        one_output = _some(outputs, slice(1))
+        one_output = trees.output_rows(outputs, slice(1))
         alone = self._called(name, function, one_output, self.targets[:1])
         count = len(self)
         if values.ndim == 0:
@@ -167,7 +168,13 @@ class ProblemProbe:
             f"{broadcast}; it must return one {name} per example: {self._cure(name, function)}"
         )
 
-    def _called(self, name: str, function: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
+    def _called(
+        self,
+        name: str,
+        function: LossFunction,
+        outputs: Any,
+        targets: Tensor,
+    ) -> Tensor:
         try:
             with _quietly():
                 values = function(outputs, targets)
@@ -189,7 +196,7 @@ class ProblemProbe:
         with _quietly(), torch.no_grad():
             for i in range(len(self)):
                 one = slice(i, i + 1)
-                value = function(_some(self.outputs, one), self.targets[one])
+                value = function(trees.output_rows(self.outputs, one), self.targets[one])
                 alone.append(per_example(value))
         one_by_one = torch.cat(alone)
         together = per_example(values.detach())
@@ -197,8 +204,7 @@ class ProblemProbe:
 
     @property
     def _is_finite(self) -> bool:
-        tensors = [*tree_leaves(self.outputs), self.targets]
-        return all(bool(tensor.isfinite().all()) for tensor in tensors)
+        return are_finite([*tree_leaves(self.outputs), self.targets])
 
     def _mixed(self, name: str, function: LossFunction) -> InputError:
         return InputError(
@@ -207,10 +213,9 @@ class ProblemProbe:
         )
 
     def _cure(self, name: str, function: LossFunction) -> str:
-        return remedies.remedy(name, function, self.outputs, self.targets)
+        return target_checks.remedy(name, function, self.outputs, self.targets)
 
     def _are_swapped(self, function: LossFunction) -> bool:
-        """Whether a function that fails takes (targets, outputs)."""
         try:
             with _quietly():
                 values = function(self.targets, self.outputs)
@@ -220,7 +225,6 @@ class ProblemProbe:
 
 
 def _within_unit(outputs: Any) -> bool:
-    """Whether all numbers lie between 0 and 1, and not all are 0."""
     if not isinstance(outputs, Tensor) or outputs.is_complex():
         return False
     is_inside = (outputs >= 0) & (outputs <= 1)
@@ -279,11 +283,6 @@ def _check_rows(outputs: Any, alone: Any, count: int) -> None:
                 f"the model gave {list(together.shape)} for {count} examples and {list(one.shape)} for one; it "
                 "must keep the axis of examples (squeeze(-1) instead of squeeze())"
             )
-
-
-def _some(outputs: Any, rows: slice) -> Any:
-    """Some rows of what a model gave."""
-    return tree_map_only(Tensor, lambda tensor: tensor[rows], outputs)
 
 
 def _check_unchanged(given: Inputs, inputs: Inputs) -> None:

@@ -1,4 +1,4 @@
-"""How well models serve clients: losses and scores on test data, from one pass over it."""
+"""How well models serve clients: losses and scores on test data, from one pass over it, and in a round's record."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,81 @@ from torch import Tensor
 
 from .. import scores as built_in
 from ..clients.client import Pool
+from ..core import streams
 from ..core.errors import InputError, first_line
-from ..core.server import Server
+from ..core.server import Record, Server
 from ..core.sparse import per_client
 from ..losses import Functions
 from ..metrics import Metric
+from ..settings import Settings
+from .engines.precision import arithmetic
 from .engines.worker import Worker
+from .faults import naming_clients
 from .problem import Engine, EvalRequest, Problem
+from .state import Run, State
 from .totals import class_totals
 
 Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field, as a record keeps it
+
+
+def panel(problem: Problem, settings: Settings) -> Tensor:
+    """Who is evaluated: everyone, or the same few clients in every round of every run, so that figures are paired."""
+    clients = len(problem.train.sizes)
+    if problem.judged is None or settings.evaluate_participation == 1.0:
+        return torch.arange(clients)
+    with_examples = torch.nonzero(problem.judged.sizes).flatten().numpy()
+    count = settings.evaluated(len(with_examples))
+    return torch.from_numpy(streams.panel(with_examples, count))
+
+
+def score_states(
+    states: Sequence[State],
+    problem: Problem,
+    engine: Engine,
+    ids: Tensor,
+) -> list[Scores]:
+    """Of every run, on the clients `ids`, of the model that serves each of them."""
+    judged = [state.score_request(ids) for state in states]
+    current = [state.current_request(ids) for state in states]
+    questions: dict[int, EvalRequest] = {}  # by the identity of its models, which several runs may have in common
+    for question in (*judged, *current):
+        if question is not None:
+            questions.setdefault(id(question.models), question)
+    answers = score(list(questions.values()), problem, engine)
+    by_models = dict(zip(questions, answers, strict=True))
+    scores = []
+    for state, deployed, trained in zip(states, judged, current, strict=True):
+        scored = dict(by_models[id(deployed.models)])
+        if trained is not None:
+            scored.update(of_current(by_models[id(trained.models)]))
+        scored.update(held_out(state.server, problem, engine))
+        scores.append(scored)
+    return scores
+
+
+def with_scores(record: Record, scored: Scores) -> Record:
+    """The record with what was measured after its round."""
+    fields: dict[str, Any] = dict(scored)
+    for name in ("global_accuracy", "global_loss"):  # of one test set
+        if name in scored:
+            fields[name] = float(scored[name][0])
+    return record.but(**fields)
+
+
+def evaluated(
+    record: Record,
+    run: Run,
+    state: State,
+    problem: Problem,
+    engine: Engine,
+) -> Record:
+    """The record of a run's last round with its scores, which an earlier round need not have."""
+    measured = (record.test_losses, record.unseen_losses, record.global_loss)
+    if any(losses is not None for losses in measured):
+        return record
+    with arithmetic(run.settings.precision), naming_clients(problem):
+        (scored,) = score_states([state], problem, engine, panel(problem, run.settings))
+    return with_scores(record, scored)
 
 
 def score(questions: Sequence[EvalRequest], problem: Problem, engine: Engine) -> list[Scores]:
@@ -107,7 +172,7 @@ def check(problem: Problem) -> None:
         return
     worker = Worker(problem)
     reason = "it is no finite number"
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         try:
             value = _call(metric, worker, pool, client)
         except Exception as error:
@@ -116,8 +181,7 @@ def check(problem: Problem) -> None:
             continue
         if not np.isnan(value):
             return
-    first = int(torch.nonzero(pool.sizes)[0])
-    outputs, targets = _outputs(worker, pool, first)
+    outputs, targets = _outputs(worker, pool, pool.with_rows[0])
     raise InputError(
         f"the metric '{metric.name}' has no value for any client ({reason}); it gets the arrays of one client, here "
         f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype}), and must return one number"
@@ -130,7 +194,7 @@ def _check_score(problem: Problem, pool: Pool) -> None:
     if score is None or getattr(score, "__module__", "") == built_in.__name__:
         return
     worker = Worker(problem)
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         (value,) = worker.means((score,), pool, client)
         if np.isfinite(value):
             return
@@ -147,7 +211,7 @@ def check_alone(problem: Problem) -> None:
     if metric is None or pool is None:
         return
     worker = Worker(problem)
-    for client in torch.nonzero(pool.sizes).flatten().tolist():
+    for client in pool.with_rows:
         try:
             value_of(metric, worker, pool, client)
         except Exception as error:
@@ -225,7 +289,6 @@ def _call(
 
 
 def _outputs(worker: Worker, pool: Pool, client: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of all test examples of a client, with their targets, as arrays."""
     outputs = worker.outputs(pool, client)
     _, targets = pool.of(client)
     return outputs.cpu().numpy(), targets.cpu().numpy()

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .. import trees
 from ..clients.client import Pool
 from ..core.errors import InputError, first_line
 from ..losses import Functions
 from ..losses import values as values_of
-from ..trees import Inputs
 from .layers.recurrent import wherever_weights_lie
 from .problem import Problem, private_copy
 
@@ -23,8 +22,6 @@ _ROWS_AT_ONCE = 1024
 _UNSEEN = "unseen"  # clients that do not train
 _CENTRAL = "central"  # the common test set
 _OF_A_GPU = "device-side assert"  # after it, a GPU carries out nothing any more
-
-Measure = Callable[[Inputs, Tensor], object]
 
 
 @contextmanager
@@ -62,9 +59,8 @@ def first_fault(problem: Problem) -> str | None:
     for kind, pool, functions in pools:
         if pool is None:
             continue
-        measure = _measure_of(model, functions)
-        for client in pool.sizes.nonzero().flatten().tolist():
-            fault = _fault_of(pool, client, measure)
+        for client in pool.with_rows:
+            fault = _fault_of(model, functions, pool, client)
             if fault is not None:
                 where, error = fault
                 whose = _whose(problem, kind, client)
@@ -74,7 +70,6 @@ def first_fault(problem: Problem) -> str | None:
 
 
 def _whose(problem: Problem, kind: str, client: int) -> str:
-    """Whose examples these are."""
     if kind == _CENTRAL:
         return "test"
     if kind == _UNSEEN:
@@ -82,22 +77,16 @@ def _whose(problem: Problem, kind: str, client: int) -> str:
     return f"client {problem.client_names[client]}, {kind}"
 
 
-def _measure_of(model: nn.Module, functions: Functions) -> Measure:
-    def measure(inputs: Inputs, targets: Tensor) -> None:
-        with torch.no_grad(), wherever_weights_lie():
-            values_of(functions, trees.outputs(model, inputs), targets)
-
-    return measure
-
-
-def _fault_of(pool: Pool, client: int, measure: Measure) -> tuple[str, Exception] | None:
+def _fault_of(model: nn.Module, functions: Functions, pool: Pool, client: int) -> tuple[str, Exception] | None:
     """Where among a client's examples the first error comes up, and the error."""
     inputs, targets = pool.of(client)
 
     def error_in(start: int, end: int) -> Exception | None:
         part = slice(start, end)
         try:
-            measure(trees.rows(inputs, part), targets[part])
+            with torch.no_grad(), wherever_weights_lie():
+                outputs = trees.outputs(model, trees.rows(inputs, part))
+                values_of(functions, outputs, targets[part])
         except InputError:
             raise
         except Exception as error:
@@ -114,7 +103,11 @@ def _fault_of(pool: Pool, client: int, measure: Measure) -> tuple[str, Exception
     return None
 
 
-def _failing_example(start: int, end: int, error_in: Callable[[int, int], Exception | None]) -> int | None:
+def _failing_example(
+    start: int,
+    end: int,
+    error_in: Callable[[int, int], Exception | None],
+) -> int | None:
     """By halving; None if a batch fails and neither half does."""
     while end - start > 1:
         middle = (start + end) // 2

@@ -80,12 +80,10 @@ def drawn_by(problem: Problem, model: Model) -> InitialModels | None:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _kind(tensor: Tensor) -> str:
-    """Shape, type and whether it is trained."""
     trained = "trained" if tensor.requires_grad else "not trained"
     return f"{list(tensor.shape)} ({tensor.dtype}, {trained})"
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
+from ..core.maths import are_finite
 from ..core.server import OptimizerStates, Server, Update
 from ..settings import Settings
 from . import optimizer_states
@@ -140,10 +141,7 @@ class LocalNorms:
         assert isinstance(delta, Tensor) and update.columns is None
         trained = (task.theta - delta[0])[self.columns]
         left = update.buffers or {}
-        is_usable = bool(trained.isfinite().all())
-        for name in self.buffers:
-            is_usable = is_usable and bool(left[name].double().isfinite().all())
-        if is_usable:
+        if are_finite([trained, *(left[name] for name in self.buffers)]):
             self.parameters[client] = trained
             for name, rows in self.buffers.items():
                 rows[client] = left[name][0]
@@ -184,7 +182,6 @@ class LocalNorms:
 
 
 def _layers(problem: Problem) -> list[str]:
-    """The names of BatchNorm layers that the user did not put into evaluation mode."""
     names = []
     for name, module in problem.model.named_modules():
         is_set_apart = problem.model.training and not module.training

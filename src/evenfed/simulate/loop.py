@@ -9,15 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..augment import Augmentation
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError
 from ..core.fold import Fold
 from ..core.open_round import OpenRound
 from ..core.round import open_round
-from ..core.server import OptimizerStates, Record, Server, Update
+from ..core.server import Record, Server, Update
 from ..core.server_step import with_average
-from . import evaluation, optimizer_states, scoring, shared_training
+from . import evaluation, optimizer_states, shared_training
 from .engines.augmenting import check_augmentation
 from .engines.memory import none_if_out_of_memory
 from .engines.parallel import Parallel
@@ -26,10 +25,10 @@ from .engines.reference import Reference
 from .engines.stackability import check_training
 from .evaluation import Scores
 from .faults import naming_clients
-from .initial_state import eligible_count, first_models, new_server
 from .local_norms import LocalNorms
+from .module_modes import evaluated_modules
 from .problem import DrawnModels, Engine, EvalRequest, Problem, Task
-from .state import Run, State
+from .state import Run, State, eligible_count, first_models, new_server
 
 Advanced = tuple[list[State], list[Record]]  # the new states, and the round's records
 
@@ -40,7 +39,7 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     `runs` may be more than this process trains: whoever trains some of them does so as if it trained all.
     """
     settings = runs[0].settings
-    problem = problem.with_batch_norm(settings.batch_norm)
+    problem = dataclasses.replace(problem, evaluated=evaluated_modules(problem.model, settings.batch_norm))
     if settings.engine == "flower":
         raise InputError(
             "engine='flower' is for `evenfed compare` and evenfed.flower.FairStrategy; here give parallel or reference"
@@ -48,8 +47,9 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     batchings = [run.settings.batching for run in runs]
     check_training(problem, batchings)
     evaluation.check(problem)
-    scoring.panel(problem, settings)  # refuses more clients than there are
-    augments = _augmentations(runs)
+    evaluation.panel(problem, settings)  # refuses more clients than there are
+    every_augment = dict.fromkeys(run.settings.local(0).augment for run in runs)
+    augments = [augment for augment in every_augment if augment is not None]
     for augment in augments:
         check_augmentation(problem, augment)
     if settings.engine == "reference":
@@ -57,16 +57,6 @@ def engine_for(problem: Problem, runs: Sequence[Run]) -> Engine:
     eligible = eligible_count(problem.train.sizes)
     clients_at_once = sum(run.settings.drawn(eligible) for run in runs)
     return Parallel(problem, clients_at_once, settings.precision, batchings, augments)
-
-
-def _augmentations(runs: Sequence[Run]) -> list[Augmentation]:
-    """Each once."""
-    augments: dict[Augmentation, None] = {}
-    for run in runs:
-        augment = run.settings.local(0).augment
-        if augment is not None:
-            augments[augment] = None
-    return list(augments)
 
 
 def start(
@@ -107,7 +97,7 @@ def rounds(
     every = settings.evaluate_every
     first = current[0].server.index
     leaders = shared_training.leaders(runs, states)
-    panel = scoring.panel(problem, settings)
+    panel = evaluation.panel(problem, settings)
     for finished in range(first + 1, settings.rounds + 1):
         is_last = finished == settings.rounds
         is_due = every > 0 and finished % every == 0
@@ -152,26 +142,22 @@ class _Part:
     """One run's part in a round."""
 
     run: Run
-    state: State  # before the round
-    opened: OpenRound
+    before: State
+    after: State  # whose tables the round writes to; its server is still the one before
     fold: Fold
-    personal: Tensor | None  # [n, D] clients' own models, which the round writes to
-    owns: Tensor | None  # [n] who has trained one, likewise
-    moments: OptimizerStates | None  # [n, ...] the state of clients' optimisers, likewise
-    norms: LocalNorms | None  # clients' own BatchNorm layers, likewise
 
     def task(self) -> Task:
         """What the round asks of the run's clients."""
-        plan = self.opened.plan
-        server = self.opened.server
+        plan = self.fold.plan
+        server = self.fold.opened.server
         settings = self.run.settings
         algorithm = self.run.algorithm
         local_loss = None
         if type(algorithm).local_loss is not Algorithm.local_loss:
             local_loss = algorithm.local_loss
         starts = None
-        if self.state.firsts is not None:
-            starts = self.state.firsts[plan.ids]
+        if self.before.firsts is not None:
+            starts = self.before.firsts[plan.ids]
         return Task(
             index=server.index,
             seed=settings.local_seed,
@@ -182,17 +168,18 @@ class _Part:
             snapshot_steps=plan.snapshot_steps,
             buffers=server.buffers,
             local_loss=local_loss,
-            moments=optimizer_states.select(self.moments, plan.ids),
+            moments=optimizer_states.select(self.after.moments, plan.ids),
         )
 
     def tasks(self) -> Iterator[tuple[Task, Callable[[Update], None]]]:
         """The task and who takes its updates; one for each client where these have layers of their own."""
         task = self.task()
-        if self.norms is None:
+        norms = self.after.norms
+        if norms is None:
             yield task, self.take
             return
-        for own in self.norms.tasks(task, self.moments):
-            yield own, partial(self.take_own, self.norms, own)
+        for own in norms.tasks(task, self.after.moments):
+            yield own, partial(self.take_own, norms, own)
 
     def take_own(self, norms: LocalNorms, task: Task, update: Update) -> None:
         """The same of a client that keeps its BatchNorm layers."""
@@ -201,14 +188,15 @@ class _Part:
     def take(self, update: Update) -> None:
         """A client's update goes into the fold, the state of its optimiser into the table."""
         self.fold.add(update)
-        if self.moments is not None:
-            optimizer_states.write(self.moments, update)
+        if self.after.moments is not None:
+            optimizer_states.write(self.after.moments, update)
 
     def store_personal(self, task: Task, update: Update) -> None:
         """A client's own model after training; a result that is not finite is discarded."""
         ids = update.ids
-        assert self.personal is not None
-        assert self.owns is not None
+        personal = self.after.personal
+        owns = self.after.owns
+        assert personal is not None and owns is not None
         assert isinstance(ids, Tensor)
         delta = update.delta
         assert isinstance(delta, Tensor)
@@ -219,9 +207,8 @@ class _Part:
             trained[:, update.columns] -= delta
         finite = trained.isfinite()
         usable = finite.all(dim=1, keepdim=True)
-        before = self.personal[ids]
-        self.personal[ids] = torch.where(usable, trained, before)
-        self.owns[ids] |= usable[:, 0]
+        personal[ids] = torch.where(usable, trained, personal[ids])
+        owns[ids] |= usable[:, 0]
 
 
 def _advance(
@@ -244,12 +231,12 @@ def _advance(
         records.append(record)
     scores: list[Scores] = [{} for _ in runs]
     if panel is not None:
-        scores = scoring.score(new_states, problem, engine, panel)
+        scores = evaluation.score_states(new_states, problem, engine, panel)
     elapsed = time.perf_counter() - began
     seconds = elapsed / len(runs)
     for k, scored in enumerate(scores):
         timed = records[k].but(seconds=seconds)
-        records[k] = scoring.with_scores(timed, scored)
+        records[k] = evaluation.with_scores(timed, scored)
     return new_states, records
 
 
@@ -266,19 +253,13 @@ def _trained(
     _train(parts, engine)
     trained = {}
     for k, part in zip(leading, parts, strict=True):
-        losses_at = partial(_losses_at, engine, part.opened.server, part.state.norms)
+        losses_at = partial(_losses_at, engine, part.fold.opened.server, part.before.norms)
         server, record = part.fold.close(losses_at)
-        if part.norms is not None:
-            server = part.norms.averaged(server)
-            server = with_average(server, part.state.server.average, record.skipped)
-        new_state = State(
-            server,
-            part.personal,
-            owns=part.owns,
-            moments=part.moments,
-            norms=part.norms,
-        )
-        trained[k] = new_state, record
+        norms = part.after.norms
+        if norms is not None:
+            server = norms.averaged(server)
+            server = with_average(server, part.before.server.average, record.skipped)
+        trained[k] = dataclasses.replace(part.after, server=server), record
     return trained
 
 
@@ -307,25 +288,26 @@ def _open(runs: Sequence[Run], states: Sequence[State], engine: Engine) -> list[
     for k, losses in enumerate(engine.losses(questions)):
         state = states[k]
         opened = open_round(state.server, losses, questions[k].ids)
-        personal, owns = _personal_models(state, opened)
-        moments = optimizer_states.copy(state.moments)
-        norms = None if state.norms is None else state.norms.copied()
-        fold = Fold(opened)
-        part = _Part(runs[k], state, opened, fold, personal, owns, moments, norms)
+        part = _Part(runs[k], state, _with_own_tables(state, opened), Fold(opened))
         parts.append(part)
     return parts
 
 
-def _personal_models(state: State, opened: OpenRound) -> tuple[Tensor | None, Tensor | None]:
-    """Tables that this round may write to: personal models, which start at the initial global one, and who has one."""
+def _with_own_tables(state: State, opened: OpenRound) -> State:
+    """The state with tables that this round may write to; personal models start at the initial global one."""
+    personal = None
+    owns = None
     if state.personal is not None and state.owns is not None:
-        return state.personal.clone(), state.owns.clone()
-    if opened.plan.personal is None:
-        return None, None
-    theta = state.server.theta
-    clients = len(state.server.sizes)
-    owns = torch.zeros(clients, dtype=torch.bool, device=theta.device)
-    return theta.repeat(clients, 1), owns
+        personal = state.personal.clone()
+        owns = state.owns.clone()
+    elif opened.plan.personal is not None:
+        theta = state.server.theta
+        clients = len(state.server.sizes)
+        personal = theta.repeat(clients, 1)
+        owns = torch.zeros(clients, dtype=torch.bool, device=theta.device)
+    moments = optimizer_states.copy(state.moments)
+    norms = None if state.norms is None else state.norms.copied()
+    return State(state.server, personal, owns=owns, moments=moments, norms=norms)
 
 
 def _train(parts: Sequence[_Part], engine: Engine) -> None:
@@ -333,16 +315,17 @@ def _train(parts: Sequence[_Part], engine: Engine) -> None:
     tasks = []
     receivers: list[Callable[[Update], None]] = []  # of each task's updates
     for part in parts:
-        plan = part.opened.plan
+        plan = part.fold.plan
+        personal = part.after.personal
         for task, receiver in part.tasks():
             tasks.append(task)
             receivers.append(receiver)
-        if part.personal is not None and plan.personal is not None:
+        if personal is not None and plan.personal is not None:
             local = dataclasses.replace(task.local, prox=plan.personal)
             tied = dataclasses.replace(
                 task,
                 local=local,
-                starts=part.personal[plan.ids],
+                starts=personal[plan.ids],
                 snapshot_steps=None,
                 moments=None,  # its optimiser is always fresh: the model it is tied to has moved
             )

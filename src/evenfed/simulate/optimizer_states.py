@@ -21,15 +21,13 @@ def initial(settings: Settings, server: Server) -> OptimizerStates | None:
     clients = len(server.sizes)
     numbers = clients * optimizer.moments * len(theta)
     with_copy = 2 * numbers
-    needed = with_copy * theta.element_size()
-    available = memory_of(theta.device)
-    if needed > SHARE_OF_MEMORY * available:
-        raise InputError(
-            f"optimizer {optimizer.name} with keep=true: the states of {clients} clients ({optimizer.moments} x "
-            f"{len(theta)} numbers each) and a round's copy of them take {needed / 1e9:.3g} GB, more than half of the "
-            f"{available / 1e9:.3g} GB of {theta.device.type} memory; leave keep out, or use a smaller model or fewer "
-            "clients"
-        )
+    _check_fits(
+        with_copy * theta.element_size(),
+        theta.device,
+        f"optimizer {optimizer.name} with keep=true: the states of {clients} clients ({optimizer.moments} x "
+        f"{len(theta)} numbers each) and a round's copy of them take",
+        "leave keep out, or use a smaller model or fewer clients",
+    )
     return optimizer.fresh(theta.expand(clients, -1))
 
 
@@ -39,6 +37,7 @@ def check_room(settings: Settings, server: Server) -> None:
     clients = len(server.sizes)
     vectors = 0
     reason = ""
+    advice = ""
     if algorithm.needs == "gram":
         vectors = 2 * settings.drawn(server.clients_with_data)  # and a copy of those that arrived
         reason = f"needs the updates of all {vectors // 2} clients of a round at once"
@@ -48,11 +47,16 @@ def check_room(settings: Settings, server: Server) -> None:
         reason = f"keeps a model for each of {clients} clients"
         advice = "use a smaller model or fewer clients"
     needed = vectors * server.theta.nbytes
-    available = memory_of(server.theta.device)
+    _check_fits(needed, server.theta.device, f"{algorithm.name} {reason}, with copies", advice)
+
+
+def _check_fits(needed: int, device: torch.device, what: str, advice: str) -> None:
+    """Refuse what needs too many bytes."""
+    available = memory_of(device)
     if needed > SHARE_OF_MEMORY * available:
         raise InputError(
-            f"{algorithm.name} {reason}, with copies {needed / 1e9:.3g} GB, more than half of the "
-            f"{available / 1e9:.3g} GB of {server.theta.device.type} memory; {advice}"
+            f"{what} {needed / 1e9:.3g} GB, more than half of the {available / 1e9:.3g} GB of {device.type} memory; "
+            f"{advice}"
         )
 
 

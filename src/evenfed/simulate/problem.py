@@ -23,7 +23,7 @@ from ..core.vector import Layout
 from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
-from ..settings import BatchNorm, Settings
+from ..settings import Settings
 from .checks import ProblemProbe, check_factory, check_parameters, checked_functions
 from .module_modes import evaluated_modules, put_in_training
 from .target_checks import check_binary_pool, check_class_targets, scores_classes
@@ -80,7 +80,8 @@ class Problem:
         if unseen:
             unseen = client_list(unseen)
             refuse_shared(clients, unseen)
-            unseen_pool = only_pool(_judged_alone(unseen), "unseen", dtype, heading)
+            judged_alone = [client if client.test is None else client.with_test_only() for client in unseen]
+            unseen_pool = only_pool(judged_alone, "unseen", dtype, heading)
         if test is not None:
             test_pool = only_pool([Client(test, name="all")], "test", dtype, heading)
         return problem.holding_out(unseen_pool, test_pool, default_loss=loss is None)
@@ -132,7 +133,12 @@ class Problem:
             whole_client=whole_client,
         )
 
-    def holding_out(self, unseen: Pool | None, test: Pool | None, default_loss: bool) -> "Problem":
+    def holding_out(
+        self,
+        unseen: Pool | None,
+        test: Pool | None,
+        default_loss: bool,
+    ) -> "Problem":
         """The same, also measured on these."""
         if unseen is not None:
             unseen = self._checked_pool(unseen, "unseen", default_loss)
@@ -159,11 +165,6 @@ class Problem:
         if self.score is not None:
             probe.check_score(self.score)
         return pool
-
-    def with_batch_norm(self, batch_norm: BatchNorm) -> "Problem":
-        """The same, with BatchNorm layers treated so."""
-        evaluated = evaluated_modules(self.model, batch_norm)
-        return dataclasses.replace(self, evaluated=evaluated)
 
     def first_inputs(self, count: int) -> trees.Inputs:
         """The first training examples, to try something out."""
@@ -215,7 +216,6 @@ class Problem:
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that are trained, by name."""
     parameters: dict[str, Tensor] = dict(model.named_parameters())
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     if parameters and not trained:
@@ -237,14 +237,6 @@ def _module(model: object) -> nn.Module:
     if isinstance(unwrapped, nn.Module):
         return unwrapped
     return model
-
-
-def _judged_alone(unseen: Sequence[Client]) -> list[Client]:
-    """Clients that are judged alone, on their test examples or, without any, on all they have."""
-    judged = []
-    for client in unseen:
-        judged.append(client if client.test is None else client.with_test_only())
-    return judged
 
 
 def _judged_by(name: str | None, metric: Metric, score: object) -> Metric:
@@ -323,12 +315,17 @@ class EvalResult:
 class Engine(Protocol):
     """All that differs between simulators."""
 
+    problem: Problem
+
     @property
     def how(self) -> str:
         """How clients are trained, and why so: recorded with the run."""
 
     def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
         """Mean training losses [len(ids)] (float64) of each question's clients."""
+        of = (self.problem.loss,)
+        answers = self.scores(questions, self.problem.train, of)
+        return [answer.means[0] for answer in answers]
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """The updates of all tasks, in a repeatable order."""

@@ -16,9 +16,8 @@ def leaders(runs: Sequence[Run], states: Sequence[State]) -> list[int]:
     for k, run in enumerate(runs):
         leader = k
         for candidate in sorted(set(leaders)):
-            if not _train_alike(run, runs[candidate]):
-                continue
-            if _stand_alike(states[k], states[candidate]):
+            has_same_model = torch.equal(states[k].server.theta, states[candidate].server.theta)
+            if has_same_model and _train_alike(run, runs[candidate]):
                 leader = candidate
                 break
         leaders.append(leader)
@@ -55,7 +54,3 @@ def _training(settings: Settings) -> Settings:
     if settings.weigh_at == "average":
         return settings
     return dataclasses.replace(settings, average=None)
-
-
-def _stand_alike(one: State, other: State) -> bool:
-    return torch.equal(one.server.theta, other.server.theta)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..clients.client import Pool
+from ..clients.client import Pool, owners
 from ..clients.lazy import why_visited
 
 MOST_CLASSES = 1000
@@ -13,11 +13,9 @@ MOST_COUNTS = 200_000  # entries of a table of examples per client and class
 
 def client_means(values: Tensor, sizes: Tensor) -> Tensor:
     """[n, ...] the mean of each client's values, which are stored client after client."""
-    clients = torch.arange(len(sizes))
-    owners = clients.repeat_interleave(sizes).to(values.device)
     rest = values.shape[1:]
     totals = values.new_zeros(len(sizes), *rest)
-    add_by_client(totals[None], values[None], owners)
+    add_by_client(totals[None], values[None], owners(sizes).to(values.device))
     inner = [1] * len(rest)
     counts = sizes.to(totals)
     means = totals / counts.view(-1, *inner)
@@ -58,24 +56,23 @@ def label_counts(pool: Pool, classes: int | None) -> Tensor | None:
     """[n, classes] of each client's examples, on the CPU; None if they have no classes, or if there are too many."""
     if classes is None or classes * len(pool.sizes) > MOST_COUNTS:
         return None
-    clients = torch.arange(len(pool.sizes))
-    owners = clients.repeat_interleave(pool.sizes)
-    cells = owners * classes + pool.targets.cpu()
-    counts = cells.bincount(minlength=len(clients) * classes)
-    return counts.view(len(clients), classes)
+    clients = len(pool.sizes)
+    cells = owners(pool.sizes) * classes + pool.targets.cpu()
+    counts = cells.bincount(minlength=clients * classes)
+    return counts.view(clients, classes)
 
 
-def add_by_client(totals: Tensor, values: Tensor, owners: Tensor) -> None:
+def add_by_client(totals: Tensor, values: Tensor, owner: Tensor) -> None:
     """Add the values [runs, b, ...] of examples to the totals [runs, n, ...] of their owners [b], in their order."""
-    if values.ndim != 3 or len(owners) < MANY_ROWS or not values.is_cpu:
-        totals.index_add_(1, owners, values)
+    if values.ndim != 3 or len(owner) < MANY_ROWS or not values.is_cpu:
+        totals.index_add_(1, owner, values)
         return
     runs, _, columns = values.shape
     for run in range(runs):
         for column in range(columns):
             total = totals[run, :, column]
             value = values[run, :, column]
-            total.index_add_(0, owners, value)
+            total.index_add_(0, owner, value)
 
 
 def add_by_class(totals: Tensor, values: Tensor, targets: Tensor) -> None:

@@ -6,8 +6,7 @@ from ...core.algorithm import Algorithm
 from ...core.vector import Layout
 from ...settings import Settings
 from ...simulate import checkpoint
-from ...simulate.initial_state import new_server
-from ...simulate.state import State
+from ...simulate.state import State, new_server
 from .folder import RunFolder
 from .header import Header
 

@@ -19,11 +19,11 @@ from .elements import (
     category,
     label_lines,
     named_scale,
-    once,
     quantity,
     shown,
     text_of,
     where,
+    zero_line,
 )
 from .theme import BLUE, GREY, ORANGE
 
@@ -103,7 +103,6 @@ def _columns(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[
 
 
 def _has_all(findings: Findings, entries: Sequence[Entry]) -> bool:
-    """Whether all that the chart shows is among the findings."""
     rivals = averaged_rivals(findings)
     return all(entry.label in rivals for entry in entries)
 
@@ -260,9 +259,8 @@ def _layers(axis: Axis, x_options: Spec, y: Spec, are_several: bool) -> list[Spe
             "stroke": colour,
         },
     }
-    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
     dots = [marks, *beyond_edges(axis, x, y)]
-    layers = [zero, intervals, {"transform": means, "layer": dots}]
+    layers = [zero_line("x"), intervals, {"transform": means, "layer": dots}]
     if are_several:
         layers += [ways, {"transform": on_each, "layer": dots}]
     return layers
@@ -288,7 +286,6 @@ def _marks(x: Spec, y: Spec, colour: Spec, shape: Spec) -> Spec:
 
 
 def _side_by_side(axis: Axis) -> list[Spec]:
-    """Before and after of one federation in one row."""
     return [
         {"pivot": "stage", "value": "points", "groupby": ["federation"]},
         where("isValid(datum.before) && isValid(datum.after)"),

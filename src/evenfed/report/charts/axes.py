@@ -38,17 +38,16 @@ class Axis:
         only those at the worse end, may end up outside: what is far better is the finding.
         """
         kept = sorted(extents, key=lambda extent: sign * (extent.low + extent.high))
-        whole = _range(kept, always)
+        axis = _around(kept, always)
         for number in range(len(kept) // 4, 0, -1):
-            rest = kept[number:]
-            if whole > _FAR * _range(rest, always):
-                kept = rest
+            without_worst = _around(kept[number:], always)
+            if axis.length > _FAR * without_worst.length:
+                axis = without_worst
                 break
-        low, high = _ends(kept, always)
-        if low == high:
-            room = margin * abs(high) or 1.0
-            return cls(low - room, high + room)
-        return cls(low, high).widened(margin)
+        if not axis.length:
+            room = margin * abs(axis.high) or 1.0
+            return cls(axis.low - room, axis.high + room)
+        return axis.widened(margin)
 
     @classmethod
     def of_differences(cls, extents: Sequence[Extent], margin: float = _MARGIN) -> "Axis":
@@ -57,15 +56,9 @@ class Axis:
         """
         reaches = [max(extent.high, -extent.low, 0.0) for extent in extents]
         most = _FAR * median(reaches) if reaches else 0.0
-        whole = cls(0.0, 0.0)
-        cut = cls(0.0, 0.0)
-        for extent in extents:
-            whole = whole.around(extent.low, extent.high)
-            low = max(extent.low, -most)
-            high = min(extent.high, most)
-            cut = cut.around(low, high)
-        axis = whole
-        if whole.length > WORTH * cut.length:
+        axis = _around(extents, [0.0])
+        cut = axis.within(-most, most)
+        if axis.length > WORTH * cut.length:
             axis = cut
         if not axis.length:
             return cls(-1.0, 1.0)
@@ -118,14 +111,8 @@ class Axis:
         return f"(datum.{field} < {self.low} || datum.{field} > {self.high})"
 
 
-def _ends(extents: Sequence[Extent], always: Sequence[float]) -> tuple[float, float]:
-    lows = [extent.low for extent in extents]
-    highs = [extent.high for extent in extents]
-    low = min([*lows, *always])
-    high = max([*highs, *always])
-    return low, high
-
-
-def _range(extents: Sequence[Extent], always: Sequence[float]) -> float:
-    low, high = _ends(extents, always)
-    return high - low
+def _around(extents: Sequence[Extent], always: Sequence[float]) -> Axis:
+    values = list(always)
+    for extent in extents:
+        values += [extent.low, extent.high]
+    return Axis(min(values), max(values))

@@ -52,6 +52,9 @@ def _spec(
         if value is None:
             colour = GREY
         colours[shown(value)] = colour
+    axis = choice.findings.metric.axis
+    if choice.is_expected:
+        axis = f"expected {axis}"
     legend = {
         "title": second,
         "orient": "bottom",
@@ -79,7 +82,7 @@ def _spec(
                 "sort": list(map(shown, _values(methods, 0))),
                 "axis": {"labelAngle": 0},
             },
-            "y": quantity("value", title=_axis(choice), scale={"zero": False}),
+            "y": quantity("value", title=axis, scale={"zero": False}),
             "color": category("second", scale=named_scale(colours), legend=legend),
         },
     }
@@ -105,16 +108,10 @@ def _dial_names(methods: Sequence[Grid], position: int) -> str:
 
 
 def _values(methods: Sequence[Grid], dial: int) -> list[Any]:
-    """Of one dial, over all methods."""
     values: set[Any] = set()
     for grid in methods:
         values.update(grid.values(dial))
     return in_order(values)
-
-
-def _axis(choice: Choice) -> str:
-    axis = choice.findings.metric.axis
-    return f"expected {axis}" if choice.is_expected else axis
 
 
 def _rows(choice: Choice, methods: Sequence[Grid]) -> Iterator[Row]:

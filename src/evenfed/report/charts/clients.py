@@ -12,7 +12,7 @@ from ...fairness import Vector
 from ..notes import is_alone, measured_on
 from ..tables import when
 from .axes import WORTH, Axis, Extent
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import (
     IS_PICKED,
@@ -22,12 +22,13 @@ from .elements import (
     aggregated,
     calculated,
     category,
-    once,
     panels,
+    picked_dot,
     quantity,
     rounded,
     shown,
     where,
+    zero_line,
 )
 from .theme import BLUE, GREY, VERMILION
 
@@ -134,17 +135,12 @@ class _Cast:
             yield from _quantiles(own[known], baselines[known])
             return
         for client in known.tolist():
-            name = self.people.names[client]
-            figures = _figures(own[client], baselines[client])
-            yield {"client": name, **figures}
-
-
-def _figures(own: float, baselines: float) -> Row:
-    return {
-        "value": rounded(float(own)),
-        "baseline": rounded(float(baselines)),
-        "change": rounded(float(own - baselines)),
-    }
+            yield {
+                "client": self.people.names[client],
+                "value": rounded(float(own[client])),
+                "baseline": rounded(float(baselines[client])),
+                "change": rounded(float(own[client] - baselines[client])),
+            }
 
 
 def _quantiles(own: Vector, baselines: Vector) -> Iterator[Row]:
@@ -233,17 +229,11 @@ def _curves(findings: Findings, cast: _Cast) -> Spec:
             "tooltip": tooltip,
         },
     }
-    one = {
-        "transform": [where(IS_PICKED)],
-        "mark": {"type": "point", "style": "picked", "size": 130},
-        "encoding": {"x": x, "y": y, "tooltip": tooltip},
-    }
-    layers = [own, each, one]
+    layers = [own, each, picked_dot(x, y, tooltip, size=130)]
     if not is_alone(findings):
         layers.insert(0, baseline)
-    drawing = panels(cast.labels, {"layer": layers})
     transform = [_over_seeds(), clients, *_ranked("value", sign), *_ranked("baseline", sign)]
-    return spec_of({"transform": transform, **drawing})
+    return panels(cast.labels, layers, transform)
 
 
 def _changes(findings: Findings, cast: _Cast) -> Spec:
@@ -265,7 +255,10 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
         "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.25, "clip": True},
         "encoding": {"x": x, "y": quantity("least", **y_options), "y2": {"field": "most"}, "color": colour},
     }
-    about = _about(findings, cast)
+    tooltip = _tooltip(findings, cast)
+    size: Spec = {"value": 30}
+    if not cast.are_quantiles and cast.people.has_sizes:  # by the number of a client's examples
+        size = quantity("size", scale={"range": [14, 90]}, legend=None)
     dots = {
         "mark": {"type": "point", "filled": True},
         "encoding": {
@@ -273,18 +266,11 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
             "y": y,
             "color": colour,
             "opacity": {"condition": {"test": f"{NONE_PICKED} || {IS_PICKED}", "value": 0.8}, "value": 0.15},
-            "size": _size(cast),
-            "tooltip": about,
+            "size": size,
+            "tooltip": tooltip,
         },
     }
-    one = {
-        "transform": [where(IS_PICKED)],
-        "mark": {"type": "point", "style": "picked", "size": 150},
-        "encoding": {"x": x, "y": y, "tooltip": about},
-    }
-    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"y": {"datum": 0}}})
-    layers = [zero, spread, dots, one, *_beyond()]
-    drawing = panels(cast.labels, {"layer": layers})
+    layers = [zero_line("y"), spread, dots, picked_dot(x, y, tooltip, size=150), *_beyond()]
     transform = [
         _over_seeds(),
         calculated("shown", axis.clamped("change")),
@@ -293,11 +279,10 @@ def _changes(findings: Findings, cast: _Cast) -> Spec:
     if not cast.are_quantiles:
         people = {"data": {"values": list(cast.people.about())}, "key": "client"}
         transform.append({"lookup": "client", "from": {**people, "fields": ["size", "judged", "labels"]}})
-    return spec_of({"transform": transform, **drawing})
+    return panels(cast.labels, layers, transform)
 
 
-def _about(findings: Findings, cast: _Cast) -> list[Spec]:
-    """A client's tooltip."""
+def _tooltip(findings: Findings, cast: _Cast) -> list[Spec]:
     digits = findings.metric.digits + 1
     lines = [
         shown("client", "client"),
@@ -313,18 +298,6 @@ def _about(findings: Findings, cast: _Cast) -> list[Spec]:
         lines.append(shown("judged", "judged on", 0))
     lines.append(shown("labels", "labels"))
     return lines
-
-
-def _size(cast: _Cast) -> Spec:
-    """By the number of a client's examples, where it is known."""
-    if cast.are_quantiles or not cast.people.has_sizes:
-        return {"value": 30}
-    return {
-        "field": "size",
-        "type": "quantitative",
-        "scale": {"range": [14, 90]},
-        "legend": None,
-    }
 
 
 def _beyond() -> list[Spec]:

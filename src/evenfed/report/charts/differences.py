@@ -1,6 +1,6 @@
 """Every entry minus the baseline with its interval, over a band of what chance alone does, on each federation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...comparison.analysis.statistics import Differences
 from ..notes import measured_on
@@ -15,11 +15,12 @@ from .elements import (
     label_lines,
     names_axis,
     names_extent,
-    once,
+    noted,
     quantity,
     rounded,
     shown,
     where,
+    zero_line,
 )
 from .theme import BLUE, GREY, VERMILION
 
@@ -161,7 +162,6 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
         "scale": whole.scale,
         "axis": {"tickCount": 6, "labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6},
     }
-    zero = once({"mark": {"type": "rule", "style": "zero"}, "encoding": {"x": {"datum": 0}}})
     interval = {
         "transform": [where("isValid(datum.low) && datum.is_whole")],
         "mark": {"type": "rule", "strokeWidth": 2.5, "opacity": 0.6, "clip": True},
@@ -186,7 +186,7 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
         ],
     }
     cut = _cut_intervals(whole, y)
-    layers = [*_chance(differences, metric, x_options), zero, interval, *cut, means]
+    layers = [*_chance(differences, metric, x_options), zero_line("x"), interval, *cut, means]
     if differences.federations > 1:
         each = [
             where("isValid(datum.points)"),
@@ -210,33 +210,18 @@ def _layers(differences: Differences, metric: str, y: Spec) -> list[Spec]:
 def _cut_intervals(axis: Axis, y: Spec) -> list[Spec]:
     """An arrow and the value where an interval goes on beyond the axis; a mean beyond it has its own."""
     mean = "(datum.low + datum.high) / 2"
-    ends = (
-        ("left", 2, f"datum.low < {axis.low} && {mean} >= {axis.low}", "'← ' + format(datum.low, '.3~g')"),
-        ("right", -2, f"datum.high > {axis.high} && {mean} <= {axis.high}", "format(datum.high, '.3~g') + ' →'"),
-    )
-    layers: list[Spec] = []
-    for side, shift, is_cut, text in ends:
-        edge = axis.low if side == "left" else axis.high
-        label = [where(f"isValid(datum.low) && datum.is_whole && {is_cut}"), calculated("text", text)]
-        for style in ("halo", "note"):
-            layers.append(_at_edge(edge, side, shift, style, label, y))
-    return layers
-
-
-def _at_edge(edge: float, side: str, shift: int, style: str, label: Sequence[Spec], y: Spec) -> Spec:
-    """The field `text` beside an end of the axis."""
-    return {
-        "transform": label,
-        "mark": {
-            "type": "text",
-            "style": style,
-            "align": side,
-            "dx": shift,
-            "dy": -7,
-            "fontSize": 9,
-        },
-        "encoding": {"x": {"datum": edge}, "y": y, "text": category("text")},
-    }
+    is_known = "isValid(datum.low) && datum.is_whole"
+    below = [
+        where(f"{is_known} && datum.low < {axis.low} && {mean} >= {axis.low}"),
+        calculated("text", "'← ' + format(datum.low, '.3~g')"),
+    ]
+    above = [
+        where(f"{is_known} && datum.high > {axis.high} && {mean} <= {axis.high}"),
+        calculated("text", "format(datum.high, '.3~g') + ' →'"),
+    ]
+    at_left = noted(below, {"datum": axis.low}, y, align="left", dx=2, dy=-7, fontSize=9)
+    at_right = noted(above, {"datum": axis.high}, y, align="right", dx=-2, dy=-7, fontSize=9)
+    return [*at_left, *at_right]
 
 
 def _axis(differences: Differences, metric: str) -> Axis:

@@ -10,7 +10,7 @@ from ...comparison.analysis.findings import Findings
 from ...core.printable import printable
 from ..tables import title
 from .axes import Axis
-from .chart import Spec
+from .chart import Spec, spec_of
 from .theme import Style
 
 WIDTH = 640  # of a plot: with axis and margins it fits a column of 830 pixels
@@ -125,6 +125,20 @@ def once(layer: Spec) -> Spec:
     }
 
 
+def zero_line(direction: str) -> Spec:
+    """Where two are equal: `direction` is x or y."""
+    return once({"mark": {"type": "rule", "style": "zero"}, "encoding": {direction: {"datum": 0}}})
+
+
+def picked_dot(x: Spec, y: Spec, tooltip: Sequence[Spec], size: int) -> Spec:
+    """A ring around the client to highlight."""
+    return {
+        "transform": [where(IS_PICKED)],
+        "mark": {"type": "point", "style": "picked", "size": size},
+        "encoding": {"x": x, "y": y, "tooltip": tooltip},
+    }
+
+
 def better(sign: int, width: float, height: float) -> Spec:
     """In the corner of a plot where both axes are better."""
     x = width - 10 if sign > 0 else 10
@@ -171,8 +185,13 @@ def panel_width(panels: int) -> int:
     return min(_WIDEST, room // columns)
 
 
-def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> Spec:
-    """A panel for each algorithm, side by side in rows."""
+def panels(
+    labels: Sequence[str],
+    layers: Sequence[Spec],
+    transform: Sequence[Spec],
+    height: int = PANEL_HEIGHT,
+) -> Spec:
+    """A chart with a panel of these layers for each algorithm, side by side in rows."""
     width = panel_width(len(labels))
     room = min(width, panel_width(_MOST_COLUMNS)) if len(labels) >= _MOST_COLUMNS else width  # two fit on a phone
     names = {label: label_lines(title(label), int(room / _BOLD_LETTER)) for label in labels}
@@ -190,21 +209,16 @@ def panels(labels: Sequence[str], drawing: Spec, height: int = PANEL_HEIGHT) -> 
     if len(labels) % columns:  # else the last row would have an axis where it has no panel
         own_axes = {"resolve": {"axis": {"x": "independent"}}}
         below += _AXIS_BELOW
-    return {
+    facets = {
+        "transform": transform,
         "facet": category("algorithm", sort=list(labels), header=header),
         "columns": columns,
         "bounds": "flush",
-        "spacing": {
-            "row": below,
-            "column": _BETWEEN,
-        },
+        "spacing": {"row": below, "column": _BETWEEN},
         **own_axes,
-        "spec": {
-            "width": width,
-            "height": height,
-            **drawing,
-        },
+        "spec": {"width": width, "height": height, "layer": layers},
     }
+    return spec_of(facets)
 
 
 def label_lines(label: str, width: int) -> list[str]:
@@ -282,43 +296,26 @@ def rounded(value: float) -> float | None:
 
 def beyond_edges(axis: Axis, x: Spec, y: Spec) -> list[Spec]:
     """Points drawn at an end of the axis, with what they are."""
-    layers = []
-    for side, shift, text in (
-        ("left", 8, "'← ' + format(datum.points, '.3~g')"),
-        ("right", -8, "format(datum.points, '.3~g') + ' →'"),
-    ):
-        is_there = f"datum.points < {axis.low}" if side == "left" else f"datum.points > {axis.high}"
-        for style in ("halo", "note"):
-            layer = {
-                "transform": [where(is_there), calculated("text", text)],
-                "mark": {
-                    "type": "text",
-                    "style": style,
-                    "align": side,
-                    "dx": shift,
-                    "dy": -7,
-                    "fontSize": 10,
-                },
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "text": category("text"),
-                },
-            }
-            layers.append(layer)
-    return layers
+    below = [where(f"datum.points < {axis.low}"), calculated("text", "'← ' + format(datum.points, '.3~g')")]
+    above = [where(f"datum.points > {axis.high}"), calculated("text", "format(datum.points, '.3~g') + ' →'")]
+    at_left = noted(below, x, y, align="left", dx=8, dy=-7, fontSize=10)
+    at_right = noted(above, x, y, align="right", dx=-8, dy=-7, fontSize=10)
+    return [*at_left, *at_right]
 
 
 def noted_at_right(transform: Sequence[Spec], y: int) -> list[Spec]:
-    """The field `text` at the right edge of a panel, so many pixels below its top, on a halo."""
-    place = {"x": {"value": "width"}, "y": {"value": y}, "text": category("text")}
+    """The field `text` at the right edge of a panel, so many pixels below its top."""
+    return noted(transform, {"value": "width"}, {"value": y}, align="right", fontSize=10)
+
+
+def noted(transform: Sequence[Spec], x: Spec, y: Spec, **options: Any) -> list[Spec]:
+    """The field `text` on a halo."""
     layers = []
     for style in ("halo", "note"):
-        mark = {
-            "type": "text",
-            "style": style,
-            "align": "right",
-            "fontSize": 10,
+        layer = {
+            "transform": transform,
+            "mark": {"type": "text", "style": style, **options},
+            "encoding": {"x": x, "y": y, "text": category("text")},
         }
-        layers.append({"transform": transform, "mark": mark, "encoding": place})
+        layers.append(layer)
     return layers

@@ -69,7 +69,6 @@ def _chosen(people: ChartClients) -> list[int]:
 
 
 def _rows(people: ChartClients, chosen: Sequence[int]) -> list[Row]:
-    """A client each, with lists over its classes."""
     rows = []
     counts = people.label_counts
     for client in chosen:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ..guard_tables import LEFT_OUT, counts_of, most_often, what_of
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import IS_PICKED, NONE_PICKED, calculated, category, named_scale, panels, quantity, shown
 from .theme import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
@@ -50,7 +50,6 @@ def chart(findings: Findings) -> Chart | None:
 
 
 def _rows(entry: Entry, client: int, name: str, joined: int) -> Iterator[Row]:
-    """The client's bars with each seed."""
     for seed, run in entry.runs.items():
         marks = _marks(run, client, joined)
         for first, last in _spans(marks):
@@ -123,4 +122,4 @@ def _spec(labels: Sequence[str], clients: Sequence[str], rounds: int) -> Spec:
         },
     }
     height = max(50, 18 * len(clients))
-    return spec_of({"transform": transform, **panels(labels, bars, height=height)})
+    return panels(labels, [bars], transform, height)

@@ -140,7 +140,8 @@ def place(points: Sequence[Point], area: Box, taken: Sequence[Box] = ()) -> list
     """A label for each point, near it if there is room, else further off with a line to it."""
 
     def crowded_first(k: int) -> tuple[int, float]:
-        neighbours = _neighbours(points, k)
+        near = points[k].around(80, 30)
+        neighbours = sum(near.meets(other.box) for other in points)
         return -neighbours, points[k].y
 
     fixed = list(map(Label, taken))
@@ -150,11 +151,6 @@ def place(points: Sequence[Point], area: Box, taken: Sequence[Box] = ()) -> list
         labels = [*fixed, *placed.values()]
         placed[k] = _best(points[k], points, labels, area)
     return [placed[k] for k in range(count)]
-
-
-def _neighbours(points: Sequence[Point], k: int) -> int:
-    near = points[k].around(80, 30)
-    return sum(near.meets(other.box) for other in points)
 
 
 def _best(
@@ -170,7 +166,7 @@ def _best(
     for distance, label in _candidates(point):
         if distance >= least:
             break
-        if not label.box.is_inside(area) or _is_taken(label, others, labels):
+        if not label.box.is_inside(area) or _covers(label, others, labels) or _crossed(label, labels):
             continue
         cost = distance + _cost(label, point, others, labels)
         if cost < least:
@@ -191,9 +187,7 @@ def _anywhere(
     for label in _everywhere(point, area):
         if _covers(label, others, labels):
             continue
-        crossed = 0
-        if label.leader is not None:
-            crossed = sum(label.leader.meets(placed.box) for placed in labels)
+        crossed = _crossed(label, labels)
         distance = label.box.distance(point.x, point.y)
         if best is None or (crossed, distance) < least:
             best = label
@@ -236,13 +230,11 @@ def _covers(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> b
     return False
 
 
-def _is_taken(label: Label, others: Sequence[Point], labels: Sequence[Label]) -> bool:
-    """Whether the label lies on a point, a label or a line, or its line on a label."""
-    if _covers(label, others, labels):
-        return True
+def _crossed(label: Label, labels: Sequence[Label]) -> int:
+    """How many labels its line crosses."""
     if label.leader is None:
-        return False
-    return any(label.leader.meets(placed.box) for placed in labels)
+        return 0
+    return sum(label.leader.meets(placed.box) for placed in labels)
 
 
 def _cost(

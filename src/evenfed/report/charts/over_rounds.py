@@ -8,7 +8,7 @@ from ...comparison.analysis.findings import Findings
 from ...comparison.analysis.history import History
 from ..notes import is_alone, measured_on
 from .axes import Axis, Extent
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .elements import (
     aggregated,
     calculated,
@@ -179,8 +179,7 @@ def _spec(findings: Findings, rows: list[Row]) -> Spec:
     layers = [band, line, *_beyond(axis)]
     if not is_alone(findings):
         layers.insert(0, beside)
-    drawing = panels(labels, {"layer": layers})
-    return spec_of({"transform": _by_round(), **drawing})
+    return panels(labels, layers, _by_round())
 
 
 def _by_round() -> list[Spec]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...comparison.analysis.findings import Entry, Findings
-from ...comparison.analysis.history import History
 from ...comparison.runs import FLOOR_NAMES
 from .axes import Axis, Extent
 from .chart import Spec
@@ -22,8 +21,6 @@ _BETTER = (80.0, 28.0)  # pixels that the word "better" with its arrow needs
 
 @dataclass(frozen=True)
 class _Figures:
-    """The figures of one algorithm over its seeds."""
-
     label: str
     mean: Extent  # its centre is the mean over seeds
     worst10: Extent
@@ -137,7 +134,10 @@ def _axes(findings: Findings, figures: Sequence[_Figures]) -> tuple[Axis, Axis]:
     metric = findings.metric
     means = []
     worsts = []
-    for run in _by_chance(findings):
+    runs = list(findings.baseline.histories)
+    for entry in repetitions(findings):
+        runs += entry.histories
+    for run in runs:
         fairness = run.late_fairness
         if fairness is not None:
             means.append(metric.unit * fairness.mean)
@@ -199,10 +199,3 @@ def _list_place(outside: Sequence[str], points: Sequence[Point], taken: Box, plo
 def repetitions(findings: Findings) -> list[Entry]:
     """FedAvg run again, for the noise floor."""
     return [entry for entry in findings.controls if entry.label in FLOOR_NAMES]
-
-
-def _by_chance(findings: Findings) -> list[History]:
-    runs = list(findings.baseline.histories)
-    for entry in repetitions(findings):
-        runs += entry.histories
-    return runs

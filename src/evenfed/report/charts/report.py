@@ -1,20 +1,49 @@
-"""The still pictures of a report, of a choice and of a comparison that has just ended."""
+"""All charts of a comparison or of several federations, and the few of them that reports draw as still pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...comparison.analysis.findings import Findings
+from ...comparison.analysis.statistics import Differences
 from ..document import Report
 from ..every_run import is_of_one_run
-from . import averaging, bars, clients, differences, over_rounds, trade_off, turns, weights
+from . import averaging, bars, clients, differences, federation, guard, over_rounds, trade_off, turns, weights
 from .chart import Chart
+
+
+def of(findings: Findings) -> list[Chart]:
+    """All charts of one comparison, the most telling first; those without anything to show are left out."""
+    charts = (
+        trade_off.chart(findings),
+        clients.changes(findings),
+        clients.sorted_curves(findings),
+        differences.chart(Differences([findings], late=True)),
+        over_rounds.chart([findings]),
+        turns.chart(findings),
+        weights.chart(findings),
+        guard.chart(findings),
+        federation.of_findings(findings),
+    )
+    return _drawn(charts)
+
+
+def across(comparisons: Sequence[Findings]) -> list[Chart]:
+    """All charts of the same comparison on several federations."""
+    charts = (
+        differences.chart(Differences(comparisons, late=True)),
+        averaging.chart(comparisons),
+        over_rounds.chart(comparisons),
+    )
+    return _drawn(charts)
 
 
 def of_report(report: Report) -> list[Chart]:
     """Differences; what averaging does, where entries deploy an average; of one comparison, the paper's bars."""
+    first = report.findings[0]
+    if len(report.findings) == 1 and is_of_one_run(first):
+        of_run = (clients.sorted_curves(first), over_rounds.chart([first]), weights.chart(first))
+        return _drawn(of_run)
     charts: list[Chart | None] = []
-    if len(report.findings) == 1 and is_of_one_run(report.findings[0]):
-        return _of_one_run(report.findings[0])
     if report.pooled:
         charts.append(differences.chart(report.pooled))
         averaged = averaging.chart(report.pooled.comparisons)
@@ -25,24 +54,12 @@ def of_report(report: Report) -> list[Chart]:
                 over_rounds.chart(report.pooled.comparisons),
             ]
     if len(report.findings) == 1:
-        (findings,) = report.findings
-        charts.append(bars.chart(findings, "mean-and-worst10", ("mean", "worst10"), report.papers))
-        charts.append(bars.chart(findings, "worst20", ("worst20",), report.papers))
-    return [chart for chart in charts if chart is not None]
-
-
-def _of_one_run(findings: Findings) -> list[Chart]:
-    """Its clients from the worst served to the best, how that came about, and the weights they had."""
-    charts = [
-        clients.sorted_curves(findings),
-        over_rounds.chart([findings]),
-        weights.chart(findings),
-    ]
-    return [chart for chart in charts if chart is not None]
+        charts.append(bars.chart(first, "mean-and-worst10", ("mean", "worst10"), report.papers))
+        charts.append(bars.chart(first, "worst20", ("worst20",), report.papers))
+    return _drawn(charts)
 
 
 def _turns(comparisons: Sequence[Findings]) -> Chart | None:
-    """Of the first federation."""
     first = comparisons[0]
     chart = turns.chart(first)
     if chart is None or len(comparisons) == 1:
@@ -58,4 +75,8 @@ def of_comparison(findings: Findings) -> list[Chart]:
         clients.sorted_curves(findings),
         over_rounds.chart([findings]),
     ]
+    return _drawn(charts)
+
+
+def _drawn(charts: Iterable[Chart | None]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]

@@ -1,9 +1,7 @@
 """Charts as files: SVG, PNG and PDF (extra `evenfed[report]`)."""
 
-import hashlib
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,11 @@ _LONGEST = 1000  # characters of a text; the renderer takes minutes for 100,000
 _EXPRESSIONS = {"calculate", "expr", "filter", "labelExpr", "test"}  # code, whose texts are safe already
 
 
-def save_changed(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """`save` of the charts that differ from those drawn last; the paths of all. `.drawn.json` remembers them."""
-    stamps_path = folder / ".drawn.json"
-    stamps = {}
-    if stamps_path.exists():
-        stamps = json.loads(stamps_path.read_text())
-    paths = []
-    for chart in charts:
-        described = json.dumps(chart.still(), sort_keys=True)
-        stamp = hashlib.sha256(described.encode()).hexdigest()
-        svg = folder / f"{chart.name}.svg"
-        png = folder / f"{chart.name}.png"
-        drawn = [svg, png]
-        are_there = svg.exists() and png.exists()
-        if stamps.get(chart.name) != stamp or not are_there:
-            drawn = save(chart, folder)
-        if drawn:
-            stamps[chart.name] = stamp
-        paths += drawn
-    if paths:
-        stamps_path.write_text(json.dumps(stamps))
-    return paths
-
-
-def save_all(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """Each as SVG, PNG and PDF."""
+def save_all(charts: Sequence[Chart], folder: Path, with_pdf: bool = True) -> list[Path]:
+    """`save` of each."""
     written: list[Path] = []
     for chart in charts:
-        written += save(chart, folder, with_pdf=True)
+        written += save(chart, folder, with_pdf)
     return written
 
 
@@ -83,18 +57,27 @@ def _numbered_afresh(svg: str) -> str:
 
 def drawable(part: Any) -> Any:
     """A specification whose texts are safe to draw: the renderer ends the process at a control character."""
-    if isinstance(part, str):
-        text = printable(part)
+
+    def short(text: str) -> str:
+        text = printable(text)
         if len(text) <= _LONGEST:
             return text
         beginning = text[: _LONGEST - 1]
         return f"{beginning}…"
+
+    return in_texts(part, short)
+
+
+def in_texts(part: Any, shown: Callable[[str], str]) -> Any:
+    """A part of JSON in which every text is as `shown` makes it, but for code."""
+    if isinstance(part, str):
+        return shown(part)
     if isinstance(part, Mapping):
-        safe = {}
+        changed = {}
         for key, value in part.items():
             is_code = key in _EXPRESSIONS and isinstance(value, str)
-            safe[key] = value if is_code else drawable(value)
-        return safe
+            changed[key] = value if is_code else in_texts(value, shown)
+        return changed
     if isinstance(part, list | tuple):
-        return list(map(drawable, part))
+        return [in_texts(each, shown) for each in part]
     return part

@@ -170,6 +170,7 @@ def _by_algorithm(plot: Plot) -> list[Spec]:
 def _marks(findings: Findings, x_options: Spec, y_options: Spec) -> list[Spec]:
     """Lines to labels, error bars, points and names."""
     known = looks(findings.planned)
+    digits = findings.metric.digits + 1
     colour = coloured(known)
     x = quantity("mean", **x_options)
     y = quantity("worst10", **y_options)
@@ -213,22 +214,18 @@ def _marks(findings: Findings, x_options: Spec, y_options: Spec) -> list[Spec]:
             "color": colour,
             "shape": shaped(known),
             "size": {"condition": {"test": "datum.own", "value": 190}, "value": 95},
-            "tooltip": _tooltip(findings.metric.digits + 1),
+            "tooltip": [
+                shown("algorithm", "algorithm"),
+                shown("mean", "mean", digits),
+                shown("mean_spread", "± over seeds", digits),
+                shown("worst10", "worst 10 %", digits),
+                shown("worst10_spread", "± over seeds ", digits),
+            ],
         },
     }
     bars = [{"mark": bar, "encoding": across}, {"mark": bar, "encoding": upright}]
     drawn = [*bars, leader, dots, *_names(x_options, y_options)]
     return [{"transform": [where("!datum.outside")], "layer": drawn}]
-
-
-def _tooltip(digits: int) -> list[Spec]:
-    return [
-        shown("algorithm", "algorithm"),
-        shown("mean", "mean", digits),
-        shown("mean_spread", "± over seeds", digits),
-        shown("worst10", "worst 10 %", digits),
-        shown("worst10_spread", "± over seeds ", digits),
-    ]
 
 
 def _names(x_options: Spec, y_options: Spec) -> list[Spec]:

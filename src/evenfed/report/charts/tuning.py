@@ -1,7 +1,7 @@
 """What a search tried: mean against worst 10 % of every candidate, and those that no other beats in both."""
 
 from ...comparison.tuning.tune import Tuned
-from ..tuning import values_of
+from ..tuning import judged_on, values_of
 from .chart import Chart, Row, Spec, spec_of
 from .elements import WIDTH, better, category, named_scale, quantity, rounded, shown, where
 from .theme import GREY, PALETTE, SHAPES
@@ -24,10 +24,9 @@ def chart(tuned: Tuned) -> Chart:
                 "worst10": rounded(unit * candidate.figures["worst10"]),
             }
         )
-    judged_on = "the TEST data" if tuned.search.select_on == "test" else "a validation split"
     return Chart(
         name="pareto",
-        title=f"Candidates: mean against worst 10 %, {judged_by.name} on {judged_on}",
+        title=f"Candidates: mean against worst 10 %, {judged_by.name} on {judged_on(tuned)}",
         says="Large and ringed: chosen. Dashed: candidates that no other beats in both.",
         spec=_spec(tuned),
         rows=rows,

@@ -11,7 +11,7 @@ from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.history import History
 from ...fairness import Vector
 from ..notes import measured_on
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import (
     IS_PICKED,
@@ -133,7 +133,6 @@ def _turns(run: History, people: ChartClients, group_of: Groups | None) -> _Turn
 
 
 def _parts(worst: Sequence[int], group_of: Groups) -> dict[str, float]:
-    """The part of each group that is among the worst."""
     sizes = np.bincount(group_of, minlength=_GROUPS)
     numbers = np.bincount(group_of[list(worst)], minlength=_GROUPS)
     parts = {}
@@ -157,7 +156,7 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
     height = max(60, min(_HIGHEST, _ROW * (len(clients) + 2)))
     flattened = ["round", "part"] if are_groups else ["round"]
     part = "sum" if are_groups else "count"
-    transform = [
+    transform: list[Spec] = [
         {"joinaggregate": [{"op": "distinct", "field": "seed", "as": "seeds"}], "groupby": ["algorithm"]},
         {"flatten": flattened},
         aggregated(["algorithm", "client", "round"], parts=(part, flattened[-1]), seeds=("max", "seeds")),
@@ -202,15 +201,11 @@ def _spec(entries: Sequence[Entry], clients: Sequence[str], rounds: Sequence[int
         },
     }
     labels = [entry.label for entry in entries]
-    layers = [cells] if are_groups else [cells, *_numbers(height)]
-    drawing = panels(labels, {"layer": layers}, height=height)
-    return spec_of({"transform": transform, **drawing})
-
-
-def _numbers(height: int) -> list[Spec]:
-    """How many clients take turns, in the corner where the fewest are."""
-    transform = [
-        aggregated(["algorithm"], number=("distinct", "client")),
-        calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
-    ]
-    return noted_at_right(transform, y=height - 8)
+    layers: list[Spec] = [cells]
+    if not are_groups:  # how many clients take turns, in the corner where the fewest are
+        number = [
+            aggregated(["algorithm"], number=("distinct", "client")),
+            calculated("text", "datum.number + (datum.number === 1 ? ' client' : ' different clients')"),
+        ]
+        layers += noted_at_right(number, y=height - 8)
+    return panels(labels, layers, transform, height)

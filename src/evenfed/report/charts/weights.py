@@ -8,7 +8,7 @@ import numpy as np
 from ...comparison.analysis.findings import BASELINE, Findings
 from ...comparison.analysis.history import History
 from ...fairness import Vector
-from .chart import Chart, Row, Spec, spec_of
+from .chart import Chart, Row, Spec
 from .chart_clients import ChartClients
 from .elements import (
     IS_PICKED,
@@ -192,5 +192,4 @@ def _spec(labels: list[str], y_options: Spec) -> Spec:
             "encoding": {"y": {"datum": 1, "type": "quantitative", **y_options}},
         }
     )
-    drawing = panels(labels, {"layer": [by_size, lines, one, negative]})
-    return spec_of({"transform": transform, **drawing})
+    return panels(labels, [by_size, lines, one, negative], transform)

@@ -1,1 +1,1 @@
-"""A comparison's page while it runs: `editions` makes the page again when runs were written, `server` serves it."""
+"""A comparison's page while it runs: `page_versions` makes it again when runs were written, `server` serves it."""

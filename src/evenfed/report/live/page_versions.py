@@ -4,20 +4,18 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.findings import Findings
 from ...comparison.federations import folders_inside
 from ...comparison.storage.live_reader import LiveFolder, NewestComparison
 from ...core.errors import InputError
-from .. import charts
-from ..charts.chart import Chart
+from ..charts import report as charts
 from ..document import Report
 from ..page.contents import Page, of_report
-from ..page.runtime import runtime
 from ..page.verdict import Verdict
-from ..page.write import data, html
+from ..page.write import data, html, runtime
 from .server import DATA, PageVersion
 
 _PAUSE = 1.0  # seconds at least between two looks at the files
@@ -67,7 +65,8 @@ class PageVersions:
             followed = list(self._followed.values())
             page = page_of(self.folder, followed, self._newest.others)
             key = f"{self._began}-{self._number}"
-            self._edition = _edition(page, key)
+            text = cache(partial(html, page, live=DATA, edition=key))  # made when first asked for
+            self._edition = PageVersion(key, text, data(page, edition=key))
         seconds = time.thread_time() - began
         rest = max(self.pause, self.idle * seconds)
         self._next_look = time.monotonic() + rest
@@ -87,14 +86,6 @@ class PageVersions:
         return is_new
 
 
-def _edition(page: Page, key: str) -> PageVersion:
-    @cache
-    def text() -> str:
-        return html(page, live=DATA, edition=key) or ""
-
-    return PageVersion(key, text, data(page, edition=key))
-
-
 def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Page:
     """The page of one comparison, or of the federations of one, as far as they are; beside it are so many `others`."""
     begun = [each for each in followed if each.has_begun]
@@ -110,10 +101,13 @@ def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Pa
         facts.append(str(error))
         page = None
     if page is None:
+        nothing = "Waiting for the first round with figures of clients."
+        if begun and all(each.is_complete for each in begun):
+            nothing = "These runs have no figures of their clients on test data, so there is nothing to compare."
         return Page(
             title=shown.resolve().name,
             facts=facts,
-            verdicts=[_nothing_to_show(begun)],
+            verdicts=[Verdict(nothing)],
             glances=(),
             tables=(),
             charts=(),
@@ -122,12 +116,6 @@ def page_of(folder: Path, followed: Sequence[LiveFolder], others: int = 0) -> Pa
     progress, *remarks = facts
     all_facts = [progress, *page.facts, *remarks]
     return replace(page, facts=all_facts)
-
-
-def _nothing_to_show(followed: Sequence[LiveFolder]) -> Verdict:
-    if followed and all(each.is_complete for each in followed):
-        return Verdict("These runs have no figures of their clients on test data, so there is nothing to compare.")
-    return Verdict("Waiting for the first round with figures of clients.")
 
 
 def _progress(followed: Sequence[LiveFolder]) -> list[str]:
@@ -163,22 +151,13 @@ def _judged(followed: Sequence[LiveFolder]) -> Page | None:
         return None
     report = Report.of_findings(comparisons, beside_paper=False)
     page = of_report(report)
-    rounds = _rounds(comparisons)
+    rounds = min(len(findings.baseline.histories[0].records) for findings in comparisons)
     planned = comparisons[0].rounds
     if rounds < planned and not complete:
         progress = f"After {rounds} of {planned} rounds"
         verdicts = [judged.about(progress) for judged in page.verdicts]
         page = replace(page, verdicts=verdicts)
     return page
-
-
-def _rounds(comparisons: Sequence[Findings]) -> int:
-    """That the runs compared have reached."""
-    reached = []
-    for findings in comparisons:
-        first = findings.baseline.histories[0]
-        reached.append(len(first.records))
-    return min(reached)
 
 
 def _with_curves(page: Page, followed: Sequence[LiveFolder]) -> Page:
@@ -197,7 +176,7 @@ def _with_curves(page: Page, followed: Sequence[LiveFolder]) -> Page:
 
 def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
     """The charts over rounds of these runs in place of those with the same names, or after all others."""
-    by_name: dict[str, Chart] = {chart.name: chart for chart in page.charts}
+    by_name = {chart.name: chart for chart in page.charts}
     for chart in charts.of(findings):
         is_over_rounds = any("round" in row for row in chart.rows)
         if not is_over_rounds:
@@ -209,7 +188,7 @@ def _with_curves_of(page: Page, findings: Findings, federation: str) -> Page:
                 title=f"{federation}, so far: {chart.title}",
             )
         by_name[chart.name] = chart
-    entries: list[Entry] = list(page.entries)
+    entries = list(page.entries)
     known = {entry.label for entry in entries}
     for entry in findings.everyone:
         if entry.label not in known:

@@ -86,8 +86,6 @@ def _refused(port: int, error: OSError) -> InputError:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     server: PageServer
     protocol_version = "HTTP/1.1"
     server_version = "evenfed"

@@ -13,7 +13,7 @@ const LEAST_SCALE = 0.7; // a picture that is wider than a phone at this scale i
 const drawnCharts = [];
 
 // A live page's charts stay where they are, and get new rows.
-function showCharts(content, bytes) {
+function showCharts(content, columns) {
   const names = content.charts.map((chart) => chart.name).join();
   if (names !== drawnCharts.map((chart) => chart.definition.name).join()) {
     for (const chart of drawnCharts) chart.view?.finalize();
@@ -22,9 +22,9 @@ function showCharts(content, bytes) {
     refill(byId("charts"), figures.length ? make("h2", {}, "Charts") : null, figures);
   }
   for (const [place, definition] of content.charts.entries()) {
-    fillChart(drawnCharts[place], definition, rowsOf(definition.rows, bytes));
+    fillChart(drawnCharts[place], definition, rowsOf(columns[place]));
   }
-  return settle(content.themes);
+  return settle();
 }
 
 function fillChart(chart, definition, rows) {
@@ -37,14 +37,14 @@ function fillChart(chart, definition, rows) {
 // Charts that are due are drawn one by one, those in view first; the page answers in between.
 let isSettling = false;
 
-async function settle(themes) {
+async function settle() {
   document.body.dataset.ready = "false";
   if (isSettling) return;
   isSettling = true;
   for (let chart = nextDue(); chart; chart = nextDue()) {
     const due = chart.due;
     chart.due = null;
-    if (due === "all") await drawChart(chart, themes);
+    if (due === "all") await drawChart(chart);
     else await refreshChart(chart);
     await new Promise((resolve) => setTimeout(resolve));
   }
@@ -54,12 +54,11 @@ async function settle(themes) {
 
 function nextDue() {
   const due = drawnCharts.filter((chart) => chart.due);
-  return due.find((chart) => isInView(chart.place)) ?? due[0];
-}
-
-function isInView(element) {
-  const { top, bottom } = element.getBoundingClientRect();
-  return bottom > 0 && top < window.innerHeight;
+  const isInView = (chart) => {
+    const { top, bottom } = chart.place.getBoundingClientRect();
+    return bottom > 0 && top < window.innerHeight;
+  };
+  return due.find(isInView) ?? due[0];
 }
 
 function figureOf(definition) {
@@ -78,10 +77,8 @@ function toolsOf(chart) {
   const name = chart.definition.name;
   const tool = (text, action) =>
     make("button", { type: "button", "aria-label": `${text}: ${chart.definition.title}`, onclick: action }, text);
-  const table = make("details", { class: "data" }, make("summary", {}, "Data as a table"));
-  table.addEventListener("toggle", () => {
-    if (table.open) fillData(table, chart);
-  });
+  const fill = () => table.open && fillData(table, chart);
+  const table = make("details", { class: "data", ontoggle: fill }, make("summary", {}, "Data as a table"));
   const buttons = [
     tool("Save SVG", () => saveSvg(name, chart.view)),
     tool("Save PNG", () => savePng(name, chart.view)),
@@ -114,8 +111,8 @@ function rowsShown(chart) {
   return chart.rows.filter(isShown);
 }
 
-async function drawChart(chart, themes) {
-  const theme = themes[themeName()];
+async function drawChart(chart) {
+  const theme = content.themes[themeName()];
   const width = chart.place.closest(".wide").clientWidth;
   const { spec: wide, narrow } = chart.definition;
   const spec = fitted(onGround(narrow && width < NARROW ? narrow : wide), width);
@@ -193,7 +190,7 @@ function stacked(spec) {
 function pickFrom(item) {
   const client = item?.datum?.client ?? item?.datum?.datum?.client;
   if (client === undefined || client === null) return;
-  pickClient(client === shown.picked ? null : client, refreshCharts);
+  pickClient(client === shown.picked ? null : client);
 }
 
 function refreshCharts() {
@@ -204,7 +201,7 @@ function refreshCharts() {
 // All charts anew ("all"), or with the rows that are switched on ("rows").
 function redrawCharts(what) {
   for (const chart of drawnCharts) chart.due = chart.due === "all" ? "all" : what;
-  return settle(content.themes);
+  return settle();
 }
 
 async function refreshChart(chart) {

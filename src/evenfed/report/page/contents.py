@@ -1,23 +1,26 @@
 """All that a page says, before it becomes HTML: of a report, or of a search."""
 
+import base64
+import gzip
+import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...comparison.analysis.findings import Entry, Findings
+from ...comparison.analysis.findings import Entry
 from ...comparison.runs import FLOOR_NAMES
 from ...core.printable import printable
-from .. import charts
-from ..charts.chart import Chart
+from ..charts import report as charts
+from ..charts.chart import Chart, Row
 from ..charts.chart_clients import unique
-from ..charts.saving import drawable
+from ..charts.saving import drawable, in_texts
 from ..charts.theme import THEMES, looks
 from ..document import Report
 from ..table import Cell, Line, Table
 from ..tables import title
 from . import evidence, glance, sources, verdict
-from .glance import Glance
-from .packing import Packer
+from .glance import Described, Glance
 from .verdict import Verdict
 
 _MOST_NAMES = 2000  # clients to choose from in a list; more are not drawn one by one either
@@ -41,44 +44,51 @@ class Page:
     provenance: Sequence[tuple[str, str]] = ()  # a term and its text
     commands: Sequence[str] = ()  # that make the runs and this page again
 
-    def describe(self) -> tuple[dict[str, Any], str]:
-        """As JSON, and its numbers as packed columns."""
-        packer = Packer()
-        drawn = []
-        for chart in self.charts:
-            drawn.append(_chart(chart, packer))
-        themes = {}
-        for name, theme in THEMES.items():
-            themes[name] = theme.config
-        terms = []
-        for term, text in self.provenance:
-            terms.append([term, printable(text)])
+    def describe(self) -> tuple[Described, str]:
+        """As JSON, and the data of its charts in letters that HTML leaves alone."""
         content = {
-            "title": printable(self.title),
-            "facts": list(map(printable, self.facts)),
-            "verdicts": list(map(_verdict, self.verdicts)),
-            "glances": [each.describe() for each in self.glances],
+            "title": self.title,
+            "facts": self.facts,
+            "verdicts": list(map(asdict, self.verdicts)),
+            "glances": list(map(asdict, self.glances)),
             "tables": list(map(_table, self.tables)),
-            "entries": _entries(self.entries) or _labels(self.labels),
-            "seeds": list(self.seeds),
-            "clients": list(map(printable, self.clients)),
-            "themes": themes,
-            "charts": drawn,
-            "provenance": terms,
-            "commands": list(map(printable, self.commands)),
+            "entries": _entries(self.entries) or [{"label": label, "name": label} for label in self.labels],
+            "seeds": self.seeds,
+            "clients": self.clients,
+            "themes": {name: theme.config for name, theme in THEMES.items()},
+            "charts": list(map(_chart, self.charts)),
+            "provenance": self.provenance,
+            "commands": self.commands,
         }
-        return content, packer.text()
+        columns = [_columns(chart.rows) for chart in self.charts]
+        text = json.dumps(columns, allow_nan=False, separators=(",", ":"))
+        compressed = gzip.compress(text.encode(), mtime=0)
+        return in_texts(content, printable), base64.b64encode(compressed).decode("ascii")
 
 
-def _chart(chart: Chart, packer: Packer) -> dict[str, Any]:
+def _chart(chart: Chart) -> Described:
     return {
         "name": chart.name,
-        "title": printable(chart.title),
-        "says": printable(chart.says),
+        "title": chart.title,
+        "says": chart.says,
         "spec": drawable(chart.spec),
-        "narrow": None if chart.narrow is None else drawable(chart.narrow),
-        "rows": packer.rows(chart.rows),
+        "narrow": drawable(chart.narrow),
     }
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The values of each name, None where a row has none: half the size of rows."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    return {name: [_known(row.get(name)) for row in rows] for name in names}
+
+
+def _known(value: Any) -> Any:
+    """As JSON has it, which knows no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return drawable(value)
 
 
 def of_report(report: Report, in_memory: bool = False) -> Page:
@@ -88,16 +98,23 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     """
     comparisons = report.findings
     bases = evidence.bases(comparisons, report.pooled)
+    facts = report.facts
+    folder = f"{comparisons[0].folder.name}, " if len(comparisons) > 1 else ""
+    seeds: set[int] = set()
+    names: dict[str, None] = {}
+    for findings in comparisons:
+        seeds.update(findings.seeds)
+        names |= dict.fromkeys(unique(findings.header.clients["names"]))
     return Page(
         title=_title(report),
-        facts=_facts(report),
+        facts=[facts[0].removeprefix(folder), *facts[1:]],
         verdicts=verdict.each(bases),
         glances=[glance.of(base, name) for name, base in bases.items()],
         tables=report.tables,
         charts=_charts(report),
         entries=comparisons[0].everyone,
-        seeds=_seeds(comparisons),
-        clients=_clients(comparisons),
+        seeds=sorted(seeds),
+        clients=list(names) if len(names) <= _MOST_NAMES else [],
         provenance=sources.terms(comparisons, in_memory),
         commands=sources.commands(comparisons, in_memory),
     )
@@ -133,96 +150,32 @@ def _title(report: Report) -> str:
     return f"{experiment}: {splits} splits of the data"
 
 
-def _facts(report: Report) -> list[str]:
-    """What was run first, without the name of a federation's folder."""
-    first, *others = report.facts
-    if len(report.findings) > 1:
-        folder = report.findings[0].folder
-        first = first.removeprefix(f"{folder.name}, ")
-    return [first, *others]
-
-
-def _seeds(comparisons: Sequence[Findings]) -> list[int]:
-    seeds: set[int] = set()
-    for findings in comparisons:
-        seeds.update(findings.seeds)
-    return sorted(seeds)
-
-
-def _clients(comparisons: Sequence[Findings]) -> list[str]:
-    """Their names, if they are few enough for a list."""
-    names: dict[str, None] = {}
-    for findings in comparisons:
-        for name in unique(findings.header.clients["names"]):
-            names[name] = None
-    return list(names) if len(names) <= _MOST_NAMES else []
-
-
-def _entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _entries(entries: Sequence[Entry]) -> list[Described]:
     """Each with its colour and shape in the charts."""
     described = []
     for label, look in looks(entries).items():
         name = FLOOR_NAMES.get(label, label)
-        described.append(
-            {
-                "label": printable(label),
-                "name": printable(name),
-                "colour": look.colour,
-                "shape": look.shape,
-            }
-        )
+        described.append({"label": label, "name": name, **asdict(look)})
     return described
 
 
-def _labels(labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The same of entries that have no look of their own."""
-    described = []
-    for label in labels:
-        shown = printable(label)
-        described.append({"label": shown, "name": shown})
-    return described
-
-
-def _verdict(judged: Verdict) -> dict[str, Any]:
-    details = []
-    for heading, text in judged.details:
-        details.append([heading, printable(text)])
-    return {
-        "sentence": printable(judged.sentence),
-        "names": list(map(printable, judged.names)),
-        "details": details,
-        "notes": list(judged.notes),
-    }
-
-
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> Described:
     """A table as a reader sees it, with the numbers to sort by."""
-    shown = table.shown()
-    heads = []
-    for column in shown.columns:
-        heads.append(column.title)
-    lines = []
-    for line in shown.lines:
-        lines.append(_line(line, table.document_digits))
     return {
         "name": table.name,
-        "title": shown.title,
+        "title": table.title,
         "head": table.head,
         "parts": table.part_head if table.has_parts else None,
-        "columns": heads,
-        "lines": lines,
-        "notes": list(shown.notes),
+        "columns": [column.title for column in table.columns],
+        "lines": [_line(line, table.document_digits) for line in table.lines],
+        "notes": table.notes,
     }
 
 
 def _line(line: Line, digits: int) -> list[Any]:
     """The entry, its part, whether it is of the noise floor, and its cells."""
-    cells = []
-    for cell in line.cells:
-        cells.append(_cell(cell, digits))
-    entry = title(line.entry)
-    part = title(line.part)
-    return [entry, part, line.control, cells]
+    cells = [_cell(cell, digits) for cell in line.cells]
+    return [title(line.entry), title(line.part), line.control, cells]
 
 
 def _cell(cell: Cell, digits: int) -> list[Any]:

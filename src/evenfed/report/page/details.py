@@ -53,7 +53,6 @@ def _if_repeated(basis: Basis, name: str) -> str:
 
 
 def _concluded(basis: Basis, difference: Difference) -> str:
-    """A difference, and what it comes to."""
     text = change(basis.metric, difference)
     if not difference.is_judged or is_nothing(difference):
         return text

@@ -11,8 +11,7 @@ from ...comparison.analysis.side_by_side import names_of
 from ...comparison.analysis.statistics import Differences
 from ...comparison.runs import FLOOR_NAMES
 from ...metrics import Metric
-from .. import expected
-from ..tables import figures_at
+from .. import restated
 
 _DIGITS = 9  # of a gain: the rest is rounding
 
@@ -90,11 +89,7 @@ class Basis:
 
     def level(self, label: str, figure: str) -> float:
         """A figure as shown, its mean over federations and seeds."""
-        levels = []
-        for findings in self.differences.comparisons:
-            figures = figures_at(findings.rows[label], late=True)
-            levels.append(figures[figure][0])
-        return self.metric.unit * float(np.mean(levels))
+        return self.metric.unit * self._mean(label, figure)
 
     def change(self, label: str, figure: str) -> Difference:
         """From the baseline, paired by seed."""
@@ -142,15 +137,16 @@ class Basis:
 
     def share(self, label: str, name: str) -> float | None:
         """Percent of the badly served clients that gain (`improved`), or of the well-served ones that lose."""
-        shares = []
-        for findings in self.differences.comparisons:
-            figures = figures_at(findings.rows[label], late=True)
-            if name not in figures:
-                return None
-            mean_over_seeds, _ = figures[name]
-            shares.append(mean_over_seeds)
-        mean = float(np.mean(shares))
+        mean = self._mean(label, name)
         return None if np.isnan(mean) else 100 * mean
+
+    def _mean(self, label: str, name: str) -> float:
+        """Over federations and seeds; NaN where it is not known."""
+        means = []
+        for findings in self.differences.comparisons:
+            mean_over_seeds, _ = findings.rows[label].late.get(name, (np.nan, np.nan))
+            means.append(mean_over_seeds)
+        return float(np.mean(means))
 
     @property
     def fewest_clients(self) -> int:
@@ -185,7 +181,7 @@ def chosen(comparisons: Sequence[Findings], late: Differences) -> Basis:
     measured = Basis(late)
     if measured.winners:
         return measured
-    without_noise = expected.in_expected(comparisons, late=True)
+    without_noise = restated.in_expected(comparisons, late=True)
     if without_noise is None:
         return measured
     basis = Basis(without_noise, is_expected=True)

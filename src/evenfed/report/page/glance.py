@@ -9,13 +9,13 @@ import numpy as np
 from ...comparison.analysis.findings import Entry
 from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
-from ...core.printable import printable
 from ...metrics import Metric
-from ..notes import in_percent, is_alone, measured_on
+from ..notes import is_alone, measured_in
 from ..tables import when
 from .evidence import Basis
 from .words import signed
 
+Described = dict[str, Any]  # as JSON
 _FIGURES = {"worst10": "Worst 10 %", "mean": "Mean"}
 
 
@@ -24,23 +24,12 @@ class Glance:
     """One line per entry, FedAvg first; the noise floor last."""
 
     columns: Sequence[dict[str, str]]
-    lines: Sequence[dict[str, Any]]
+    lines: Sequence[Described]
     subtitle: str
     notes: Sequence[str]
     sign: int  # +1 if more is better
     title: str = ""  # of a set-up
     first: int = 1  # the column that lines are sorted by to begin with
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "title": printable(self.title),
-            "columns": list(self.columns),
-            "lines": list(self.lines),
-            "subtitle": self.subtitle,
-            "notes": list(self.notes),
-            "sign": self.sign,
-            "first": self.first,
-        }
 
 
 def of(basis: Basis, name: str = "") -> Glance:
@@ -55,12 +44,17 @@ def of(basis: Basis, name: str = "") -> Glance:
             columns.append(_column(f"{figure}_gap", f"{title} against {baseline}", "gap"))
     lines = [_line(basis, entry, has_gaps) for entry in everyone]
     for entry in basis.lost:
-        line = _line_of_lost(entry, columns)
-        lines.append(line)
+        no_figures: list[Described] = [{} for _ in columns[2:]]
+        lines.append(line_of(entry.label, [{"text": "broke down"}, *no_figures]))
+    what = measured_in(basis.findings)
+    if basis.is_expected:
+        what = f"Expected {what.lower()}"
+    if basis.is_unpadded:
+        what += " without padding positions"
     return Glance(
         columns,
         lines,
-        subtitle=_subtitle(basis),
+        subtitle=f"{what}, {when(basis.findings, late=True)}",
         notes=_notes(basis) if has_gaps else [],
         sign=basis.metric.sign,
         title=name,
@@ -71,11 +65,12 @@ def _column(key: str, title: str, kind: str) -> dict[str, str]:
     return {"key": key, "title": title, "kind": kind}
 
 
-def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
+def _line(basis: Basis, entry: Entry, has_gaps: bool) -> Described:
     label = entry.label
-    cells: list[dict[str, Any]] = []
+    cells: list[Described] = []
     for figure in _FIGURES:
-        cells.append(_level(basis, label, figure))
+        value = basis.level(label, figure)
+        cells.append({"text": "-"} if np.isnan(value) else level_cell(basis.metric, value))
         if not has_gaps:
             continue
         if basis.is_compared(entry):
@@ -84,42 +79,30 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> dict[str, Any]:
         else:
             cells.append({})
     line = line_of(label, cells)
-    line["name"] = printable(FLOOR_NAMES.get(label, label))
+    line["name"] = FLOOR_NAMES.get(label, label)
     line["control"] = entry.is_control
     return line
 
 
-def line_of(label: str, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def line_of(label: str, cells: Sequence[Described]) -> Described:
     """A line of the table."""
-    name = printable(label)
     return {
-        "entry": name,
-        "name": name,
+        "entry": label,
+        "name": label,
         "control": False,
         "cells": cells,
     }
 
 
-def _line_of_lost(entry: Entry, columns: Sequence[dict[str, str]]) -> dict[str, Any]:
-    """An entry that broke down: it has no figures."""
-    cells: list[dict[str, Any]] = [{"text": "broke down"}]
-    for _ in columns[2:]:
-        cells.append({})
-    return line_of(entry.label, cells)
+def level_cell(metric: Metric, value: float) -> Described:
+    return {"value": value, "text": metric.text(value)}
 
 
-def _level(basis: Basis, label: str, figure: str) -> dict[str, Any]:
-    value = basis.level(label, figure)
-    if np.isnan(value):
-        return {"text": "-"}
-    return {"value": value, "text": basis.metric.text(value)}
-
-
-def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, Any]:
+def _gap(metric: Metric, difference: Difference, is_chance: bool) -> Described:
     """A difference, its interval, and what it comes to; between repetitions it is chance, whatever its interval."""
     if np.isnan(difference.points):
         return {}
-    cell: dict[str, Any] = {
+    cell: Described = {
         "value": difference.points,
         "text": signed(metric, difference.points),
         "direction": 0 if is_chance else difference.direction,
@@ -132,16 +115,6 @@ def _gap(metric: Metric, difference: Difference, is_chance: bool) -> dict[str, A
         high = signed(metric, difference.high)
         cell["range"] = f"{low} to {high}"
     return cell
-
-
-def _subtitle(basis: Basis) -> str:
-    findings = basis.findings
-    what = f"{measured_on(findings)}{in_percent(findings)}"
-    if basis.is_expected:
-        what = f"Expected {what.lower()}"
-    if basis.is_unpadded:
-        what += " without padding positions"
-    return f"{what}, {when(findings, late=True)}"
 
 
 def _notes(basis: Basis) -> list[str]:

@@ -18,7 +18,8 @@ function reachOf(cell) {
 
 function barOf(cell, limit) {
   const middle = BAR.width / 2;
-  const place = (value) => middle + (clamped(value, limit) / limit) * (middle - BAR.margin);
+  const clamped = (value) => Math.max(-limit, Math.min(limit, value));
+  const place = (value) => middle + (clamped(value) / limit) * (middle - BAR.margin);
   const y = BAR.height / 2;
   const marks = [draw("line", { class: "zero", x1: middle, x2: middle, y1: 0, y2: BAR.height })];
   if (cell.low !== undefined) {
@@ -33,10 +34,6 @@ function barOf(cell, limit) {
 
 function arrow(x, side, y) {
   return draw("path", { class: "beyond", d: `M${x} ${y}l${-6 * side} -4v8z` });
-}
-
-function clamped(value, limit) {
-  return Math.max(-limit, Math.min(limit, value));
 }
 
 function directionOf(cell) {

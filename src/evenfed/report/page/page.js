@@ -2,8 +2,8 @@
 
 let content = null;
 
-async function show(newContent, columns) {
-  const bytes = await unpacked(columns);
+async function show(newContent, packedColumns) {
+  const columns = await unpacked(packedColumns);
   const restore = remembered();
   content = newContent;
   document.title = `${content.title} - evenfed`;
@@ -12,10 +12,10 @@ async function show(newContent, columns) {
   showGuard(content);
   showTables(content);
   showProvenance(content);
-  showSwitches(content, refreshCharts);
+  showSwitches(content);
   restore();
   dimLines();
-  await showCharts(content, bytes);
+  await showCharts(content, columns);
 }
 
 const systemTheme = window.matchMedia("(prefers-color-scheme: dark)");
@@ -46,7 +46,7 @@ function print(begins) {
   const wasDark = themeName() === "dark";
   isPrinting = begins;
   if (!content || wasDark === (themeName() === "dark")) return;
-  for (const chart of drawnCharts) drawChart(chart, content.themes);
+  for (const chart of drawnCharts) drawChart(chart);
 }
 
 async function start() {

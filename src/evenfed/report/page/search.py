@@ -2,22 +2,17 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ...comparison.tuning.search import Candidate
 from ...comparison.tuning.tune import Tuned
-from ...core.printable import printable
 from ...fairness import FIGURES
-from ...metrics import Metric
 from ..charts import tuning as pareto
-from ..columns import METRIC_COLUMNS, directed
 from ..table import Cell, Line, Table
-from ..tables import title
-from ..tuning import not_tuned, rounds_of, ties, values_of
+from ..tables import METRIC_COLUMNS, directed, title
+from ..tuning import judged_on, not_tuned, rounds_of, ties, values_of
 from .contents import Page
-from .glance import Glance, line_of
+from .glance import Described, Glance, level_cell, line_of
 from .verdict import Verdict
 from .words import level
 
@@ -35,7 +30,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
     left = not_tuned(tuned)
     count = len(tuned.candidates)
     metric = title(tuned.search.metric)
-    facts = [f"{count} candidates, chosen by {metric} on {_judged_on(tuned)}."]
+    facts = [f"{count} candidates, chosen by {metric} on {judged_on(tuned)}."]
     facts += ties(tuned)
     if left is not None:
         facts.append(left)
@@ -52,7 +47,6 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
 
 
 def _command(folder: Path) -> str:
-    """What trains the chosen entries again."""
     return shlex.join(["evenfed", "compare", str(folder / "tuned.toml")])
 
 
@@ -89,27 +83,25 @@ def _glance(tuned: Tuned) -> Glance:
     lines = []
     for label, candidate in tuned.chosen.items():
         number = tried[label]
-        cells: list[dict[str, Any]] = [
-            {"text": printable(values_of(candidate))},
-            _figure(metric, candidate, "worst10"),
-            _figure(metric, candidate, "mean"),
+        cells: list[Described] = [
+            {"text": values_of(candidate)},
+            level_cell(metric, metric.unit * candidate.figures["worst10"]),
+            level_cell(metric, metric.unit * candidate.figures["mean"]),
             {"value": number, "text": str(number)},
         ]
         lines.append(line_of(label, cells))
-    subtitle = f"{metric.title.capitalize()} on {_judged_on(tuned)}, {rounds_of(tuned)}"
+    subtitle = f"{metric.title.capitalize()} on {judged_on(tuned)}, {rounds_of(tuned)}"
     return Glance(_COLUMNS, lines, subtitle, [], metric.sign, first=2)
-
-
-def _figure(metric: Metric, candidate: Candidate, name: str) -> dict[str, Any]:
-    value = metric.unit * candidate.figures[name]
-    return {"value": value, "text": metric.text(value)}
 
 
 def _candidates(tuned: Tuned) -> Table:
     metric = tuned.search.judged_by
     lines = []
     for candidate in tuned.candidates:
-        cells = _cells(metric, candidate, FIGURES)
+        cells = []
+        for name in FIGURES:
+            value = candidate.figures.get(name)
+            cells.append(Cell() if value is None else Cell(metric.unit * value))
         lines.append(Line(candidate.label, cells, values_of(candidate)))
     table = Table(
         name="candidates",
@@ -119,14 +111,3 @@ def _candidates(tuned: Tuned) -> Table:
         digits=metric.digits,
     )
     return table.with_best()
-
-
-def _cells(metric: Metric, candidate: Candidate, names: Sequence[str]) -> list[Cell]:
-    cells = []
-    for name in names:
-        value = candidate.figures.get(name)
-        if value is None:
-            cells.append(Cell())
-        else:
-            cells.append(Cell(metric.unit * value))
-    return cells

@@ -18,8 +18,9 @@ def terms(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[str, s
     first = comparisons[0]
     header = first.header
     source = header.provenance
+    started = [run.started for run in first.made]
     texts = {
-        "Runs started": _days(first),
+        "Runs started": f"{min(started)} to {max(started)}" if started else "",
         "Folders": "",
         "Versions": _assignments(source.get("versions")),
         "Commit": source.get("commit"),
@@ -43,15 +44,6 @@ def terms(comparisons: Sequence[Findings], in_memory: bool) -> list[tuple[str, s
     return known
 
 
-def _days(findings: Findings) -> str:
-    days = [run.started for run in findings.made]
-    if not days:
-        return ""
-    first = min(days)
-    last = max(days)
-    return f"{first} to {last}"
-
-
 def _assignments(table: Mapping[str, Any] | None) -> str:
     """The values of a table that are set."""
     pairs = []
@@ -73,9 +65,10 @@ def commands(comparisons: Sequence[Findings], in_memory: bool) -> list[str]:
         for run in findings.made:
             if run.command:
                 every[_typed(run.command)] = None
-    page = _report(comparisons)
-    every[page] = None
-    return list(every)
+    report = ["evenfed", "report", *map(str, _folders(comparisons))]
+    if comparisons[0].min_test:
+        report += ["--min-test", str(comparisons[0].min_test)]
+    return [*every, shlex.join(report)]
 
 
 def _typed(command: str) -> str:
@@ -84,16 +77,6 @@ def _typed(command: str) -> str:
     if arguments.startswith(_OURS):
         command = f"evenfed {arguments}"
     return without_passwords(command)
-
-
-def _report(comparisons: Sequence[Findings]) -> str:
-    words = ["evenfed", "report"]
-    for folder in _folders(comparisons):
-        words.append(str(folder))
-    least = comparisons[0].min_test
-    if least:
-        words += ["--min-test", str(least)]
-    return shlex.join(words)
 
 
 def _folders(comparisons: Sequence[Findings]) -> list[Path]:

@@ -2,14 +2,14 @@
 
 const shown = { offAlgorithms: new Set(), offSeeds: new Set(), picked: null };
 
-function showSwitches(content, redraw) {
-  if (!content.entries.length) return refill(byId("switches"));
-  const algorithms = group("Algorithms", content.entries.map((entry) => algorithmSwitch(entry, redraw)));
-  const parts = content.entries.length > 1 ? [algorithms] : [];
-  if (content.seeds.length > 1) parts.push(group("Seeds", content.seeds.map((seed) => seedSwitch(seed, redraw))));
-  if (content.clients.length) parts.push(clientPicker(content.clients, redraw));
+function showSwitches({ entries, seeds, clients }) {
+  if (!entries.length) return refill(byId("switches"));
+  const parts = [];
+  if (entries.length > 1) parts.push(group("Algorithms", entries.map(algorithmSwitch)));
+  if (seeds.length > 1) parts.push(group("Seeds", seeds.map(seedSwitch)));
+  if (clients.length) parts.push(clientPicker(clients));
   if (!parts.length) return refill(byId("switches"));
-  const all = make("button", { type: "button", id: "all", onclick: () => switchAllOn(redraw) }, "Show all");
+  const all = make("button", { type: "button", id: "all", onclick: switchAllOn }, "Show all");
   refill(byId("switches"), parts, make("div", { class: "group" }, all));
 }
 
@@ -18,25 +18,24 @@ function group(name, children) {
   return make("fieldset", { class: "group" }, legend, make("div", { class: "chips" }, children));
 }
 
-function algorithmSwitch(entry, redraw) {
+function algorithmSwitch(entry) {
   const swatch = entry.shape ? swatchOf(entry) : null;
-  return chip(entry.name, swatch, shown.offAlgorithms, entry.label, redraw, "algorithm");
+  return chip("algorithm", entry.label, shown.offAlgorithms, swatch, nameOf(entry.name));
 }
 
-function seedSwitch(seed, redraw) {
-  return chip(String(seed), null, shown.offSeeds, seed, redraw, "seed");
+function seedSwitch(seed) {
+  return chip("seed", seed, shown.offSeeds, null, make("span", { class: "name" }, seed));
 }
 
-function chip(name, swatch, off, key, redraw, kind) {
+function chip(kind, key, off, swatch, name) {
   const change = () => {
     if (box.checked) off.delete(key);
     else off.add(key);
-    redraw();
+    refreshCharts();
   };
-  const box = make("input", { type: "checkbox", "data-kind": kind, "data-key": String(key), onchange: change });
+  const box = make("input", { type: "checkbox", class: "unseen", "data-kind": kind, "data-key": key, onchange: change });
   box.checked = !off.has(key);
-  const label = kind === "seed" ? [make("span", { class: "name" }, name)] : nameOf(name);
-  return make("label", { class: "chip" }, box, swatch, make("span", {}, label));
+  return make("label", { class: "chip" }, box, swatch, make("span", {}, name));
 }
 
 const SHAPES = {
@@ -53,8 +52,8 @@ function swatchOf(entry) {
   return draw("svg", { class: "swatch", viewBox: "0 0 16 16", "aria-hidden": "true" }, shape);
 }
 
-function clientPicker(clients, redraw) {
-  const pick = () => pickClient(select.value === "" ? null : clients[Number(select.value)], redraw);
+function clientPicker(clients) {
+  const pick = () => pickClient(select.value === "" ? null : clients[Number(select.value)]);
   const options = clients.map((name, place) => make("option", { value: place }, name));
   const select = make("select", { id: "client", onchange: pick }, make("option", { value: "" }, "none"), options);
   select.selectedIndex = clients.indexOf(shown.picked) + 1;
@@ -62,7 +61,7 @@ function clientPicker(clients, redraw) {
   return make("div", { class: "group" }, label, select);
 }
 
-function pickClient(name, redraw) {
+function pickClient(name) {
   shown.picked = name;
   const select = byId("client");
   if (select) {
@@ -70,14 +69,14 @@ function pickClient(name, redraw) {
     select.selectedIndex = Math.max(0, place);
   }
   announce(name === null ? "No client is highlighted" : `Client ${name} is highlighted in all charts`);
-  redraw();
+  refreshCharts();
 }
 
-function switchAllOn(redraw) {
+function switchAllOn() {
   shown.offAlgorithms.clear();
   shown.offSeeds.clear();
   for (const box of byId("switches").querySelectorAll("input")) box.checked = true;
-  pickClient(null, redraw);
+  pickClient(null);
 }
 
 function isShown(row) {

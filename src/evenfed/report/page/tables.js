@@ -10,21 +10,18 @@ function showGuard(content) {
 }
 
 function showTables(content) {
-  const open = new Set([...byId("tables").querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  const closed = content.tables.filter((table) => table.name !== GUARD).map((table) => onDemand(table.title, () => tableOf(table)));
+  const closed = content.tables.filter((table) => table.name !== GUARD).map(onDemand);
   if (!closed.length) return refill(byId("tables"));
   const heading = make("h2", {}, "All figures");
   const lead = make("p", { class: "note" }, "The report's tables. Click a column header to sort.");
   refill(byId("tables"), heading, lead, closed);
-  for (const details of closed) details.open = open.has(details.firstChild.textContent);
 }
 
-function onDemand(title, content) {
-  const details = make("details", {}, make("summary", {}, title));
+function onDemand(table) {
   const fill = () => {
-    if (details.open && details.children.length === 1) details.append(...content());
+    if (details.open && details.children.length === 1) details.append(...tableOf(table));
   };
-  details.addEventListener("toggle", fill);
+  const details = make("details", { ontoggle: fill }, make("summary", {}, table.title));
   return details;
 }
 

@@ -25,7 +25,7 @@ function verdictOf(verdict, content) {
 }
 
 function showGlance(content) {
-  refill(byId("glance"), content.glances.map((glance) => glanceOf(glance)));
+  refill(byId("glance"), content.glances.map(glanceOf));
 }
 
 function glanceOf(glance) {

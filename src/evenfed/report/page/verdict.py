@@ -62,7 +62,6 @@ def of(basis: Basis) -> Verdict:
 
 
 def _judged(basis: Basis) -> Verdict:
-    """What the differences show."""
     if not basis.rivals:
         return _all_lost(basis) if basis.lost else _alone(basis)
     winners = basis.winners
@@ -91,7 +90,6 @@ def _alone(basis: Basis) -> Verdict:
 
 
 def _all_lost(basis: Basis) -> Verdict:
-    """Every rival broke down."""
     labels = [entry.label for entry in basis.lost]
     return Verdict(
         f"{listed(labels)} broke down, so nothing can be compared with {basis.baseline_name}.",
@@ -148,7 +146,9 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
         who = "No single-model algorithm is" if basis.personal else "No algorithm is"
     sentence = f"{who} shown to serve the worst-served clients better than {baseline}"
     if is_ahead:
-        more = f"{_points(basis, gain)} for {_worst_tenth(basis)}"
+        points = signed(basis.metric, gain.points)
+        unit = " points" if basis.metric.is_share else ""
+        more = f"{points}{unit} for {_worst_tenth(basis)}"
         closest = f"{label} comes closest with {more}, which"
         sentence += f": {closest} may be chance" if are_several else f": its {more} may be chance"
     sentence += f".{_about_personal(basis)}"
@@ -168,7 +168,11 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
 def _harm(basis: Basis) -> str:
     """Who serves the worst 10 % worse than the baseline does, if nobody gains, and who broke down."""
     sentences = []
-    harmful = [] if basis.winners else _harmful(basis)
+    harmful = []
+    if not basis.winners:
+        for entry in basis.compared:
+            if basis.change(entry.label, "worst10").direction == -1:
+                harmful.append(entry.label)
     if harmful:
         names = listed(harmful)
         verb = "serves" if len(harmful) == 1 else "serve"
@@ -183,16 +187,6 @@ def _harm(basis: Basis) -> str:
         names = listed(broken)
         sentences.append(f"{names} broke down in some runs.")
     return " ".join(sentences)
-
-
-def _harmful(basis: Basis) -> list[str]:
-    """The entries shown to serve the worst 10 % worse than the baseline does."""
-    labels = []
-    for entry in basis.compared:
-        change_of_worst = basis.change(entry.label, "worst10")
-        if change_of_worst.direction == -1:
-            labels.append(entry.label)
-    return labels
 
 
 def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
@@ -249,7 +243,6 @@ def _worst_tenth(basis: Basis) -> str:
 
 
 def _reached(basis: Basis, label: str) -> str:
-    """The level of an entry's worst 10 %."""
     reached = level(basis.metric, basis.level(label, "worst10"))
     if basis.is_expected:
         reached += " (expected)"
@@ -325,12 +318,6 @@ def _notes(basis: Basis) -> list[str]:
 
 
 def _more(basis: Basis, gain: Difference) -> str:
-    """By how much a figure is better."""
     size = amount(basis.metric, gain.points)
     word = "more" if basis.metric.higher_is_better else "less"
     return f"{size} {word}"
-
-
-def _points(basis: Basis, gain: Difference) -> str:
-    points = signed(basis.metric, gain.points)
-    return f"{points} points" if basis.metric.is_share else points

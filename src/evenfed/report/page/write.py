@@ -1,10 +1,15 @@
-"""A page as one HTML file: content, scripts and styles in one text, without any request to elsewhere."""
+"""A page as one HTML file: content, scripts and styles in one text, without any request to elsewhere.
+
+Vega and Vega-Lite draw its charts; the package that draws still figures, `evenfed[report]`, has them.
+"""
 
 import base64
 import hashlib
 import json
+import os
 from functools import cache
 from html import escape
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -12,9 +17,10 @@ from typing import Any
 
 from ...core.files import replace_text
 from .contents import Page
-from .runtime import runtime
 
-NAME = "report.html"
+PAGE = "report.html"
+_PACKAGE = "vl-convert-python"
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 _SCRIPTS = (
     "elements.js",
     "columns.js",
@@ -30,24 +36,42 @@ _SCRIPTS = (
 )
 
 
-def write(page: Page, path: Path) -> Path | None:
-    """Write the page to `path`; None where `evenfed[report]` is not installed."""
-    text = html(page)
-    if text is None:
+@cache
+def runtime() -> str | None:
+    """The scripts that draw charts; None where `evenfed[report]` is not installed.
+
+    Bundling takes seconds, so the bundle is kept in the user's own cache folder, by the version of the package.
+    """
+    try:
+        import vl_convert
+    except ImportError:
         return None
-    replace_text(path, text)
-    return path
+    # not the data's folder, which others may write to: what lies here becomes part of pages
+    named = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    cache_folder = Path(named) if named else Path.home() / ".cache"
+    kept = cache_folder / "evenfed" / "page" / f"vega-embed-{version(_PACKAGE)}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle = str(vl_convert.javascript_bundle(_SNIPPET))
+    bundle = bundle.replace("\r", "").replace("</script", r"<\/script").replace("<!--", r"<\!--")  # ends no element
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_text(kept, bundle)
+    except OSError:
+        pass  # a full disk, say: the next page takes as long as this one
+    return bundle
 
 
-def html(page: Page, live: str = "", edition: str = "") -> str | None:
-    """The page's text; None where `evenfed[report]` is not installed.
+def html(page: Page, live: str = "", edition: str = "") -> str:
+    """The page's text, where `evenfed[report]` is installed.
 
     `live`: an address on the server that serves the page. Every two seconds it asks there, with `?after=EDITION`, for
     what came after this edition: `data` of the newest one, or nothing (204).
     """
     drawing = runtime()
-    if drawing is None:
-        return None
+    assert drawing is not None
     content, columns = page.describe()
     style = _file("page.css")
     script = _script()

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...clients.client import Pool
+from ...local.training import LocalTraining
 from ..problem import Task
 
 Integers = NDArray[np.int64]
@@ -47,33 +48,19 @@ class ClientJobs(np.recarray[Any, Any]):
             tables.append(jobs)
         return np.concatenate(tables).view(cls)
 
-    @classmethod
-    def of_equal_form(cls, tasks: Sequence[Task], pool: Pool) -> "list[ClientJobs]":
-        """The same in one table for each form of local training, which a stack's steps share."""
-        every = cls.of(tasks, pool)
-        forms = [task.local.form for task in tasks]
-        tables = []
-        for form in dict.fromkeys(forms):
-            members = [which for which, other in enumerate(forms) if other == form]
-            own = np.isin(every.task, members)
-            tables.append(every.subset(own))
-        return tables
-
     def subset(self, chosen: Integers | NDArray[np.bool_] | slice) -> "ClientJobs":
         """Some of the jobs, in the order chosen."""
         return self[chosen].view(ClientJobs)
 
 
-_COLUMNS = np.dtype(
-    [
-        ("task", np.int64),
-        ("position", np.int64),
-        ("client", np.int64),
-        ("examples", np.int64),
-        ("first_row", np.int64),
-        ("seed", np.int64),
-        ("snapshot_step", np.int64),
-        ("lr", np.float64),
-        ("prox", np.float64),
-    ]
-)
+_WHOLE = ("task", "position", "client", "examples", "first_row", "seed", "snapshot_step")
+_COLUMNS = np.dtype([*((name, np.int64) for name in _WHOLE), ("lr", np.float64), ("prox", np.float64)])
+
+
+def of_equal_form(tasks: Sequence[Task]) -> list[list[int]]:
+    """The positions of tasks with clients, by the form of their local training, which their steps share."""
+    groups: dict[LocalTraining, list[int]] = {}
+    for which, task in enumerate(tasks):
+        if len(task.ids):
+            groups.setdefault(task.local.form, []).append(which)
+    return list(groups.values())

@@ -47,7 +47,14 @@ class SlotModel:
         """In the type in which parameters are kept."""
         return torch.zeros(shape, dtype=self.dtype, device=self.problem.device)
 
-    def outputs(self, live: LiveParameters, weights: Tensor, rest: Tensor, x: Inputs, stacked: bool) -> Any:
+    def outputs(
+        self,
+        live: LiveParameters,
+        weights: Tensor,
+        rest: Tensor,
+        x: Inputs,
+        stacked: bool,
+    ) -> Any:
         """The model's outputs for a batch, in full precision."""
         parameters = live.parameters(weights, rest)
         reduced: AbstractContextManager[Any] = nullcontext()

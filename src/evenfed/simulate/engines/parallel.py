@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ... import trees
 from ...augment import Augmentation
@@ -15,7 +15,7 @@ from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...losses import Functions
 from ...settings import Precision
-from ..problem import EvalRequest, EvalResult, Problem, Task, Updates
+from ..problem import Engine, EvalRequest, EvalResult, Problem, Task, Updates
 from . import augmenting
 from .memory import examples_at_once
 from .reference import Reference
@@ -35,7 +35,7 @@ STACK_ELEMENTS = {"cpu": 2_000_000, "cuda": 100_000_000}  # parameters held by o
 SLOT_ELEMENTS = 180_000_000
 
 
-class Parallel:
+class Parallel(Engine):
     """Chooses by model, shapes and device only, never by a timing, so that results repeat; `how` says what.
 
     `jobs` is the number of clients that train at once, over all runs, with their examples cut by one of `batchings`
@@ -85,13 +85,6 @@ class Parallel:
     def how(self) -> str:
         return f"parallel: {self.engine.how} ({self.reason})"
 
-    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
-        try:
-            return self.engine.losses(questions)
-        except Exception as error:
-            self._visit(error)
-        return self.engine.losses(questions)
-
     def scores(
         self,
         questions: Sequence[EvalRequest],
@@ -99,7 +92,8 @@ class Parallel:
         of: Functions,
         classes: int | None = None,
     ) -> list[EvalResult]:
-        if why_visited(pool) is not None:  # clients of their own, which are read one by one whatever the others are
+        is_held_out = pool is not self.problem.train
+        if is_held_out and why_visited(pool) is not None:  # read one by one, in whatever way the others are trained
             return Reference(self.problem).scores(questions, pool, of, classes)
         try:
             return self.engine.scores(questions, pool, of, classes)
@@ -133,7 +127,11 @@ class Parallel:
 _Convolution = nn.modules.conv._ConvNd
 
 
-def stacking_wins(problem: Problem, jobs: int, batchings: Sequence[Batching] = (Batching(),)) -> tuple[bool, str]:
+def stacking_wins(
+    problem: Problem,
+    jobs: int,
+    batchings: Sequence[Batching] = (Batching(),),
+) -> tuple[bool, str]:
     """Whether to stack a model that can be stacked, and why."""
     size = len(problem.theta)
     if problem.device.type != "cpu":
@@ -167,7 +165,6 @@ def _useful_workers(model: nn.Module, jobs: int) -> int:
 
 
 def _forward_flops(problem: Problem) -> int:
-    """Of one example."""
     from torch.utils.flop_counter import FlopCounterMode  # brings Triton along: a second that most runs can spare
 
     probe = copy.deepcopy(problem.model).eval()
@@ -177,7 +174,6 @@ def _forward_flops(problem: Problem) -> int:
 
 
 def _width(problem: Problem, batchings: Sequence[Batching]) -> int:
-    """Examples in the longest batch."""
     sizes = problem.train.sizes.numpy()
     return max(batching.width(sizes) for batching in batchings)
 

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from ...clients.client import Pool
 from ...losses import Functions
-from ..problem import EvalRequest, EvalResult, Problem, Task, Updates
+from ..problem import Engine, EvalRequest, EvalResult, Problem, Task, Updates
 from .worker import Worker
 
 
-class Reference:
+class Reference(Engine):
     """Accepts any torch module; buffers (BatchNorm's statistics) are averaged by share."""
 
     def __init__(self, problem: Problem) -> None:
@@ -21,14 +20,6 @@ class Reference:
     @property
     def how(self) -> str:
         return "reference: one client after another"
-
-    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
-        of = (self.problem.loss,)
-        losses = []
-        for question in questions:
-            answer = self._measure(question, self.problem.train, of)
-            losses.append(answer.means[0])
-        return losses
 
     def scores(
         self,
@@ -47,8 +38,13 @@ class Reference:
     def shrink(self) -> bool:
         return False
 
-    def _measure(self, question: EvalRequest, pool: Pool, of: Functions, classes: int | None = None) -> EvalResult:
-        """Client after client."""
+    def _measure(
+        self,
+        question: EvalRequest,
+        pool: Pool,
+        of: Functions,
+        classes: int | None = None,
+    ) -> EvalResult:
         by_class = None
         if classes is not None:
             by_class = torch.zeros(classes, dtype=torch.float64, device=pool.targets.device)

@@ -1,7 +1,6 @@
 """Which client trains in which slot when, and which examples it sees: all of a round, before its first step."""
 
 import heapq
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,15 +18,6 @@ class SlotEvent:
 
     slots: Integers
     jobs: Integers
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a job trains: its slot, its first step and the step after its last."""
-
-    slot: int
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -56,69 +46,51 @@ class Schedule:
         per_pass = batching.per_pass(sizes)
         passes = batching.passes(sizes)
         width = batching.width(sizes)
-        places = _places(batching.local_steps(sizes), slots)
-        steps = max([place.end for place in places], default=0)
+        local_steps = batching.local_steps(sizes)
+        slot_of, begins = _places(local_steps, slots)
+        ends = begins + local_steps
+        steps = int(ends.max(initial=0))
         first = np.zeros((steps, slots), dtype=np.int64)
         count = np.zeros_like(first)
         jobs = np.zeros_like(first)
         local_step = np.zeros_like(first)
-        begin = _Events()
-        end = _Events()
         offset = 0
-        for job, place in enumerate(places):
-            size = sizes[job]
-            step = np.arange(place.end - place.begin)
+        for job, size in enumerate(sizes):
+            step = np.arange(local_steps[job])
             epoch = step // max(1, per_pass[job])
             batch = step - epoch * per_pass[job]
             skipped = batch * width
-            cells = (slice(place.begin, place.end), place.slot)
+            cells = (slice(begins[job], ends[job]), slot_of[job])
             first[cells] = offset + epoch * size + skipped
             count[cells] = np.minimum(width, size - skipped)
             jobs[cells] = job
             local_step[cells] = step
             offset += size * passes[job]
-            begin.add(place.begin, place.slot, job)
-            end.add(place.end - 1, place.slot, job)
-        return cls(first, count, jobs, local_step, begin.by_step(), end.by_step())
+        return cls(first, count, jobs, local_step, _events(begins, slot_of), _events(ends - 1, slot_of))
 
     def __len__(self) -> int:
         return len(self.first)
 
 
-def _places(steps: Integers, slots: int) -> list[_Place]:
-    """Each job of so many steps in the slot that falls free first."""
+def _places(steps: Integers, slots: int) -> tuple[Integers, Integers]:
+    """The slot and the first step of each job of so many `steps`: the slot that falls free first."""
     free = [(0, slot) for slot in range(slots)]
-    places = []
-    for job_steps in steps.tolist():
+    slot_of = np.zeros_like(steps)
+    begins = np.zeros_like(steps)
+    for job, job_steps in enumerate(steps.tolist()):
         begin, slot = heapq.heappop(free)
-        end = begin + job_steps
-        places.append(_Place(slot, begin, end))
-        heapq.heappush(free, (end, slot))
-    return places
+        slot_of[job] = slot
+        begins[job] = begin
+        heapq.heappush(free, (begin + job_steps, slot))
+    return slot_of, begins
 
 
-class _Events:
-    """Jobs and their slots, collected by step."""
-
-    def __init__(self) -> None:
-        self.slots: defaultdict[int, list[int]] = defaultdict(list)
-        self.jobs: defaultdict[int, list[int]] = defaultdict(list)
-
-    def add(
-        self,
-        step: int,
-        slot: int,
-        job: int,
-    ) -> None:
-        self.slots[step].append(slot)
-        self.jobs[step].append(job)
-
-    def by_step(self) -> dict[int, SlotEvent]:
-        events = {}
-        for step, slots in self.slots.items():
-            jobs = self.jobs[step]
-            events[step] = SlotEvent(np.array(slots), np.array(jobs))
-        return events
+def _events(steps: Integers, slots: Integers) -> dict[int, SlotEvent]:
+    events = {}
+    for step in np.unique(steps).tolist():
+        jobs = np.flatnonzero(steps == step)
+        events[step] = SlotEvent(slots[jobs], jobs)
+    return events
 
 
 def examples(
@@ -134,14 +106,15 @@ def examples(
 
     Made on the device: a sort of hashed keys within segments. A segment is one pass of one job.
     """
-    lengths = np.repeat(sizes, passes)
-    first_segment = np.repeat(passes.cumsum() - passes, passes)
+    job = np.repeat(np.arange(len(passes)), passes)  # of each segment
+    first_segment = passes.cumsum() - passes
+    lengths = sizes[job]
     total = int(lengths.sum())
     per_segment = [
-        np.repeat(seeds, passes),
-        np.repeat(clients, passes),
-        np.arange(len(lengths)) - first_segment,
-        np.repeat(starts, passes),
+        seeds[job],
+        clients[job],
+        np.arange(len(job)) - first_segment[job],
+        starts[job],
         np.cumsum(lengths) - lengths,
         lengths,
     ]
@@ -153,11 +126,8 @@ def examples(
     place = torch.arange(total, device=device)
     example = place - begin[segment]
     key = torch.zeros_like(example)
-    key = streams.mixed(key, seed[segment])
-    key = streams.mixed(key, torch.full_like(example, index))
-    key = streams.mixed(key, client[segment])
-    key = streams.mixed(key, epoch[segment])
-    key = streams.mixed(key, example)
+    for part in (seed[segment], torch.full_like(example, index), client[segment], epoch[segment], example):
+        key = streams.mixed(key, part)
     by_key = torch.argsort(key ^ _SIGN, stable=True)  # unsigned order
     by_segment = torch.argsort(segment[by_key], stable=True)
     order = by_key[by_segment]

@@ -169,7 +169,6 @@ class SlotRound:
         return torch.from_numpy(numbers).to(device, non_blocking=True)
 
     def _snapshot_events(self) -> dict[int, list[SlotEvent]]:
-        """Whose snapshots are due after which step."""
         due: dict[int, list[SlotEvent]] = {}
         for begin, event in self.schedule.begin.items():
             for slot, job in zip(event.slots, event.jobs, strict=True):

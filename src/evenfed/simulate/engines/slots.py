@@ -8,21 +8,24 @@ cache serves the next one. Nothing waits for the host until a round's end.
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ... import trees
 from ...clients.client import Pool, explain_out_of_memory
 from ...core.errors import InputError, first_line
 from ...core.streams import Batching
 from ...local.training import LocalTraining
-from ...losses import Functions
+from ...losses import Functions, values
 from ...settings import Precision
+from ..layers.replay import Replay
 from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class
-from .evaluation_graph import EvaluationGraph
-from .memory import DeviceInputs, Made, none_if_out_of_memory
+from .jobs import of_equal_form
+from .memory import DeviceInputs, Made, example_shapes, none_if_out_of_memory
 from .network import SlotModel
 from .schedule import Schedule
 from .slot_round import Scheduled, SlotRound
@@ -91,11 +94,7 @@ class Slots(Vectorised):
         """Tasks whose local training has the same form are one queue, in which each run's updates come back together,
         when its last client has ended.
         """
-        queues: dict[LocalTraining, list[int]] = {}
-        for which, task in enumerate(tasks):
-            if len(task.ids):
-                queues.setdefault(task.local.form, []).append(which)
-        for members in queues.values():
+        for members in of_equal_form(tasks):
             shift = self._shift([tasks[which] for which in members])
             for position, update in shift.updates():
                 yield members[position], update
@@ -169,13 +168,12 @@ class Slots(Vectorised):
         return self.steps[key]
 
     def _resident(self, pool: Pool) -> DeviceInputs:
-        """The pool's inputs on the device, put there when first asked for."""
         if id(pool) not in self.resident:
             with explain_out_of_memory(pool.inputs):
                 self.resident[id(pool)] = DeviceInputs.of(pool.inputs)
         return self.resident[id(pool)]
 
-    def _measure_of(self, pool: Pool) -> EvaluationGraph:
+    def _measure_of(self, pool: Pool) -> "EvaluationGraph":
         """Made when first needed, with shorter passes if the device's memory is too small."""
         resident = self._resident(pool)
         longest = max(len(each) for each in self.resident.values())
@@ -217,7 +215,6 @@ class Slots(Vectorised):
         of: Functions,
         classes: int | None,
     ) -> list[EvalResult]:
-        """Of one model after another over the same rows, in passes of one size."""
         device = pool.targets.device
         asks_all = len(ids) == len(pool.sizes)
         rows = torch.arange(len(pool), device=device) if asks_all else pool.rows(ids).to(device)
@@ -248,7 +245,6 @@ class Slots(Vectorised):
         of: Functions,
         classes: int | None,
     ) -> EvalResult:
-        """Of each client's own model on its own rows, by the same passes."""
         measure = self._measure_of(pool)
         inputs = self._resident(pool)
         device = pool.targets.device
@@ -272,3 +268,49 @@ class Slots(Vectorised):
         table = torch.stack(means, dim=1)
         (answer,) = fetched(table[None], by_class[None], classes)
         return answer
+
+
+class EvaluationGraph:
+    """A model's outputs over pools of examples like those of `resident`, `length` at a time, and a value of each."""
+
+    def __init__(self, network: SlotModel, resident: DeviceInputs, length: int) -> None:
+        problem = network.problem
+        self.network = network
+        self.resident = resident
+        self.length = length
+        like_training = resident.shapes == example_shapes(problem.train.inputs)
+        self.live = network.live(crop=like_training)  # other taps may meet an image of another size
+        self.theta = network.zeros(len(self.live))
+        self.inputs = resident.empty(length)
+        network.model.eval()
+        with torch.no_grad():
+            self.replay = Replay(self._outputs, (self.theta, *self.inputs))
+
+    def __call__(
+        self,
+        theta: Tensor,
+        pool: Pool,
+        inputs: DeviceInputs,
+        rows: Tensor,
+        of: Functions,
+    ) -> Tensor:
+        """[len(rows), len(of)] values of these rows of the pool, whose inputs lie in `inputs`."""
+        self.theta.copy_(theta[self.live.columns])
+        table = self.network.zeros(len(rows), len(of))
+        for start in range(0, len(rows), self.length):
+            end = start + self.length
+            part = rows[start:end]
+            count = len(part)
+            buffers = [buffer[:count] for buffer in self.inputs]
+            inputs.gather(part, buffers)
+            outputs = trees.output_rows(self.replay(), slice(count))
+            targets = pool.targets[part]
+            table[start:end] = values(of, outputs, targets)
+        return table
+
+    def _outputs(self, theta: Tensor, *inputs: Tensor) -> Any:
+        network = self.network
+        weights, rest = self.live.split(theta)
+        weights = weights.to(network.compute)
+        examples = self.resident.examples(inputs)
+        return network.outputs(self.live, weights, rest, examples, stacked=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ... import trees
@@ -22,6 +22,7 @@ from ..problem import Problem
 from .stacked import Stacked
 
 _PASSED = 32  # examples that show whether a pass depends on chance
+_COMPARED = 4  # examples whose losses are compared
 RANDOM = "the model draws random numbers of its own while training"  # other than dropout
 
 
@@ -74,7 +75,6 @@ def _why_not_vectorised(problem: Problem) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """An error of a trial as a reason."""
     message = str(error)
     if "randomness" in message:
         return RANDOM
@@ -96,7 +96,6 @@ def _no_loop_over_clients() -> Iterator[None]:
 
 
 def _train_two(problem: Problem) -> None:
-    """One stacked step of two slots."""
     thetas = problem.theta.repeat(2, 1)
     rows = torch.zeros((2, 2), dtype=torch.int64, device=problem.device)
     mask = torch.ones_like(rows).to(thetas)
@@ -126,7 +125,7 @@ def _measure_two(problem: Problem) -> None:
 
 def _changing_buffer(problem: Problem) -> str | None:
     """The name of a buffer that a forward pass in training changes."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     before = {name: buffer.clone() for name, buffer in probe.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         trees.call(probe, problem.first_inputs(2))
@@ -138,50 +137,51 @@ def _changing_buffer(problem: Problem) -> str | None:
 
 def _sees_examples_behind(problem: Problem) -> bool:
     """Whether, in training, a batch's losses change with the examples behind them. It could then not be filled up."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
-    x, y = problem.train.at(slice(4))
+    probe = _in_training(problem)
 
     def losses(count: int) -> Tensor:
-        first = slice(count)
         with torch.no_grad(), Masks(_any_key(problem)):
-            outputs = trees.outputs(probe, trees.rows(x, first))
-        return per_example(problem.loss(outputs, y[first]))
+            return _losses(problem, probe, slice(count))
 
-    whole = losses(len(y))
-    return any(_differ(whole[:count], losses(count)) for count in range(1, len(y)))
+    whole = losses(_COMPARED)
+    return any(_differ(whole[:count], losses(count)) for count in range(1, len(whole)))
 
 
 def _depends_on_calls(problem: Problem) -> bool:
     """Whether a second pass over the same examples, in evaluation mode, gives other losses."""
     probe = copy.deepcopy(problem.model).eval()
-    x, y = problem.train.at(slice(4))
     losses = []
     devices = [problem.device] if problem.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         for _ in range(2):
             torch.manual_seed(0)  # random numbers of the model's own are no obstacle here
-            outputs = trees.outputs(probe, x)
-            losses.append(per_example(problem.loss(outputs, y)))
+            losses.append(_losses(problem, probe, slice(_COMPARED)))
     return _differ(*losses)
 
 
 def _examples_see_each_other(problem: Problem) -> bool:
     """Whether a batch gives other losses than its examples one by one. Clients could then not be measured together."""
     probe = copy.deepcopy(problem.model).eval()
-    x, y = problem.train.at(slice(4))
+    with torch.no_grad():
+        together = _losses(problem, probe, slice(_COMPARED))
+        one_by_one = [_losses(problem, probe, slice(i, i + 1)) for i in range(len(together))]
+    return _differ(together, torch.cat(one_by_one))
 
-    def losses(rows: slice) -> Tensor:
-        with torch.no_grad():
-            outputs = trees.outputs(probe, trees.rows(x, rows))
-            return per_example(problem.loss(outputs, y[rows]))
 
-    one_by_one = [losses(slice(i, i + 1)) for i in range(len(y))]
-    return _differ(losses(slice(len(y))), torch.cat(one_by_one))
+def _losses(problem: Problem, model: nn.Module, rows: slice) -> Tensor:
+    """Of these training examples, one number each."""
+    inputs, targets = problem.train.at(rows)
+    return per_example(problem.loss(trees.outputs(model, inputs), targets))
 
 
 def _differ(losses: Tensor, others: Tensor) -> bool:
     """By more than the rounding of another order of sums."""
     return not torch.allclose(losses, others, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _in_training(problem: Problem) -> nn.Module:
+    """A copy of the model to try something out with."""
+    return problem.in_training(copy.deepcopy(problem.model))
 
 
 def _any_key(problem: Problem) -> Tensor:
@@ -191,7 +191,7 @@ def _any_key(problem: Problem) -> Tensor:
 
 def draws_random_numbers(problem: Problem) -> bool:
     """Whether a forward pass in training moves a CPU's random state; dropout does not."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), Masks(_any_key(problem)):
         before = torch.get_rng_state()
         trees.call(probe, problem.first_inputs(2))
@@ -202,16 +202,12 @@ def depends_on_chance(problem: Problem) -> bool:
     """Whether two passes in training differ: by dropout, or by random numbers of the model's own."""
     if draws_random_numbers(problem):
         return True
-    x = problem.first_inputs(_PASSED)
-    targets = problem.train.targets[:_PASSED]
     losses = []
     for key in (0, 1):
-        probe = problem.in_training(copy.deepcopy(problem.model))
+        probe = _in_training(problem)
         masks = Masks(_any_key(problem) + key)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
-            outputs = trees.outputs(probe, x)
-            loss = problem.loss(outputs, targets)
-        losses.append(loss)
+            losses.append(_losses(problem, probe, slice(_PASSED)))
     return not torch.equal(*losses)
 
 
@@ -239,8 +235,7 @@ def check_training(problem: Problem, batchings: Sequence[Batching]) -> None:
 
 
 def _training_error(problem: Problem, inputs: trees.Inputs) -> Exception | None:
-    """What a forward pass in training raises."""
-    probe = problem.in_training(copy.deepcopy(problem.model))
+    probe = _in_training(problem)
     masks = Masks(_any_key(problem))
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), masks, wherever_weights_lie():
@@ -276,7 +271,6 @@ def _remedy_of_singles(problem: Problem, batchings: Sequence[Batching]) -> str |
 
 
 def _batch_norm(problem: Problem) -> str | None:
-    """The first BatchNorm that trains."""
     for name, module in problem.model.named_modules():
         if isinstance(module, BatchNormLayer) and name not in problem.evaluated:
             return f"{type(module).__name__} '{name}'"

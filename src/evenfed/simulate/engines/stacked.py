@@ -16,7 +16,7 @@ from torch.func import vmap
 
 from ... import trees
 from ...augment import Augmentation
-from ...clients.client import Pool
+from ...clients.client import Pool, owners
 from ...core import streams
 from ...core.maths import slope
 from ...core.server import Update
@@ -25,11 +25,11 @@ from ...losses import Functions, values
 from ...trees import Inputs
 from .. import optimizer_states
 from ..layers.dropout import Masks
-from ..layers.tracing import Traced
+from ..layers.replay import Traced
 from ..problem import EvalRequest, EvalResult, LocalLoss, Problem, Task, Updates
 from ..totals import add_by_class, add_by_client
 from .augmenting import augmented
-from .jobs import ClientJobs
+from .jobs import ClientJobs, of_equal_form
 from .vectorised import Vectorised, fetched
 
 ROWS = 1 << 15  # examples in one forward pass of a measurement
@@ -55,7 +55,9 @@ class Stacked(Vectorised):
 
     def train(self, tasks: Sequence[Task]) -> Updates:
         """Stacks of whole runs where they fit, so that each run's updates come back together."""
-        for jobs in ClientJobs.of_equal_form(tasks, self.problem.train):
+        every = ClientJobs.of(tasks, self.problem.train)
+        for members in of_equal_form(tasks):
+            jobs = every.subset(np.isin(every.task, members))
             for start in range(0, len(jobs), self.slots):
                 part = slice(start, start + self.slots)
                 stack = Stack(self, tasks, jobs.subset(part))
@@ -137,7 +139,6 @@ class Stacked(Vectorised):
         of: Functions,
         classes: int | None,
     ) -> list[EvalResult]:
-        """Of every run's model on the same rows."""
         if of not in self.shared_values:
             many_models = vmap(self.values(of), in_dims=(0, None, None))
 
@@ -154,8 +155,7 @@ class Stacked(Vectorised):
             inputs, targets = pool.at(rows)
         count = len(thetas)
         sizes = pool.sizes[ids]
-        clients = torch.arange(len(ids))
-        owner = clients.repeat_interleave(sizes).to(device)
+        owner = owners(sizes).to(device)
         zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         totals = zeros(count, len(ids), len(of))
         by_class = zeros(count, classes or 0)
@@ -265,8 +265,9 @@ class Stack:
         for which, task in enumerate(tasks):
             if task.starts is None and task.moments is None:
                 continue
-            positions = self._positions_of(which)
-            slots = self._slots_of(which)
+            own = np.flatnonzero(self.jobs.task == which)
+            positions = torch.from_numpy(self.jobs.position[own])
+            slots = self._on_device(own)
             if task.starts is not None:
                 self.thetas[slots] = task.starts[positions]
             if task.moments is not None:
@@ -315,7 +316,6 @@ class Stack:
         active: int,
         local_losses: list[tuple[Tensor, LocalLoss]],
     ) -> None:
-        """One step of the first `active` slots."""
         width = int(self.width[step])
         thetas = self.thetas[:active]
         rows = self.rows[:active, step, :width]
@@ -344,20 +344,10 @@ class Stack:
         """Slots whose local loss is changed, with that loss."""
         changed = []
         for which, task in enumerate(self.tasks):
-            slots = self._slots_of(which)
-            if task.local_loss is not None and len(slots):
-                changed.append((slots, task.local_loss))
+            own = np.flatnonzero(self.jobs.task == which)
+            if task.local_loss is not None and len(own):
+                changed.append((self._on_device(own), task.local_loss))
         return changed
-
-    def _slots_of(self, which: int) -> Tensor:
-        """The slots of one task's clients."""
-        own = self.jobs.task == which
-        return self._on_device(np.flatnonzero(own))
-
-    def _positions_of(self, which: int) -> Tensor:
-        """Their positions among the task's clients."""
-        own = self.jobs.task == which
-        return torch.from_numpy(self.jobs.position[own])
 
     def _on_device(self, numbers: np.ndarray) -> Tensor:
         device = self.engine.problem.device

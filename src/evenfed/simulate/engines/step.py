@@ -60,7 +60,7 @@ class SlotStep:
         self.kind = torch.zeros(count, dtype=torch.int64, device=self.lr.device)
         self.pool_targets = network.problem.train.targets
         self.inputs = resident.empty(count * width)
-        self.targets = _empty_rows(self.pool_targets, count * width)
+        self.targets = self.pool_targets.new_zeros((count * width, *self.pool_targets.shape[1:]))
         self.mask = network.zeros(count, width)
         self.keys = torch.zeros_like(self.kind)
         network.problem.in_training(network.model)
@@ -248,8 +248,3 @@ class SlotStep:
             slopes = slope(local_loss, losses)
             factors = torch.where(is_changed, slopes, factors)
         return factors[:, None]
-
-
-def _empty_rows(like: Tensor, count: int) -> Tensor:
-    """[count, ...] zeros, each row like a row of `like`."""
-    return like.new_zeros((count, *like.shape[1:]))

@@ -1,6 +1,6 @@
 """What the engines that compute many models at once share: a model that stacks, and questions answered in groups."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,7 +11,7 @@ from ...clients.client import Pool
 from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import EvalRequest, EvalResult, Problem, private_copy
+from ..problem import Engine, EvalRequest, EvalResult, Problem, private_copy
 
 
 def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[EvalResult]:
@@ -27,7 +27,7 @@ def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[EvalRe
     return of_runs
 
 
-class Vectorised(ABC):
+class Vectorised(Engine):
     """Trains and measures up to `slots` clients at a time."""
 
     def __init__(self, problem: Problem, slots: int) -> None:
@@ -43,12 +43,6 @@ class Vectorised(ABC):
         before = self.slots
         self.slots = max(1, before // 2)
         return self.slots < before
-
-    def losses(self, questions: Sequence[EvalRequest]) -> list[Tensor]:
-        """The training losses each question asks for."""
-        of = (self.problem.loss,)
-        answers = self.scores(questions, self.problem.train, of)
-        return [answer.means[0] for answer in answers]
 
     def scores(
         self,
@@ -87,5 +81,11 @@ class Vectorised(ABC):
         """Of every run's model on the same rows."""
 
     @abstractmethod
-    def _own_models(self, question: EvalRequest, pool: Pool, of: Functions, classes: int | None) -> EvalResult:
+    def _own_models(
+        self,
+        question: EvalRequest,
+        pool: Pool,
+        of: Functions,
+        classes: int | None,
+    ) -> EvalResult:
         """Of each client's own model on its own rows."""

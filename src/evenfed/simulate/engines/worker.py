@@ -162,7 +162,11 @@ class Worker:
             start = task.starts[position]
         self.load(start, task.buffers or {})
         problem.in_training(self.model)
-        moments = self._moments_before(task, position, start)
+        moments = task.local.optimizer.fresh(start)
+        if task.moments is not None:
+            values = task.moments.values[position]
+            taken = task.moments.taken[position]
+            moments = OptimizerStates(values.clone(), taken.clone())
         snapshot = None
         snapshot_step = 0  # never
         if task.snapshot_steps is not None:
@@ -193,19 +197,6 @@ class Worker:
                 snapshot = self.vector()
         self.moments = moments
         return self.vector(), snapshot
-
-    def _moments_before(
-        self,
-        task: Task,
-        position: int,
-        start: Tensor,
-    ) -> OptimizerStates:
-        """The optimiser's state before the first step."""
-        if task.moments is None:
-            return task.local.optimizer.fresh(start)
-        values = task.moments.values[position]
-        taken = task.moments.taken[position]
-        return OptimizerStates(values.clone(), taken.clone())
 
     def _descend(
         self,

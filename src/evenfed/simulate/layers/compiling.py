@@ -4,10 +4,8 @@ Hugging Face's models ask whether an attention mask hides anything at all, to le
 single answer. In a compiler's hands they do not ask, and always use the mask: the same numbers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,16 +21,8 @@ def make_stackable(model: nn.Module) -> None:
         if is_inside or not type(module).__module__.startswith(ASKING):
             continue
         outermost.append(f"{name}." if name else "")
-        module.forward = _as_if_compiled(module.forward)
-
-
-def _as_if_compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(forward)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        with _compiler_flag():
-            return forward(*args, **kwargs)
-
-    return compiled
+        as_if_compiled = _compiler_flag()
+        module.forward = as_if_compiled(module.forward)
 
 
 @contextmanager

@@ -52,50 +52,14 @@ class Masks(Rewritten):
         return (state >= threshold).view(*shape)
 
 
-def _dropout(
-    masks: Masks,
-    input: Tensor,
-    p: float,
-    train: bool,
-) -> Tensor:
-    return _dropped(masks, input, p, train, input.ndim)
-
-
-def _feature_dropout(
-    masks: Masks,
-    input: Tensor,
-    p: float,
-    train: bool,
-) -> Tensor:
-    return _dropped(masks, input, p, train, 2)
-
-
-def _alpha_dropout(
-    masks: Masks,
-    input: Tensor,
-    p: float,
-    train: bool,
-) -> Tensor:
-    return _alpha_dropped(masks, input, p, train, input.ndim)
-
-
-def _feature_alpha_dropout(
-    masks: Masks,
-    input: Tensor,
-    p: float,
-    train: bool,
-) -> Tensor:
-    return _alpha_dropped(masks, input, p, train, 2)
-
-
 def _dropped(
     masks: Masks,
     input: Tensor,
     p: float,
     train: bool,
-    axes: int,
+    axes: int | None = None,
 ) -> Tensor:
-    """Units are dropped along so many axes, whole beyond."""
+    """Units are dropped along so many axes, whole beyond; None: along all."""
     if not train or p == 0:
         return input
     if p == 1:
@@ -109,11 +73,11 @@ def _alpha_dropped(
     input: Tensor,
     p: float,
     train: bool,
-    axes: int,
+    axes: int | None = None,
 ) -> Tensor:
     """Dropped units take the value to which SELU saturates; mean and variance stay (Klambauer et al. 2017)."""
     if not train or p in (0, 1):
-        return _dropped(masks, input, p, train, axes)
+        return _dropped(masks, input, p, train)
     variance = (_ALPHA**2 * p + 1) * (1 - p)
     scale = 1 / math.sqrt(variance)
     kept = _kept(masks, input, p, axes)
@@ -121,27 +85,17 @@ def _alpha_dropped(
     return input * kept * scale + shift
 
 
-def _kept(
-    masks: Masks,
-    input: Tensor,
-    p: float,
-    axes: int,
-) -> Tensor:
+def _kept(masks: Masks, input: Tensor, p: float, axes: int | None) -> Tensor:
     """1 and 0 in the input's type, with its number of axes."""
     kept = masks.kept(p, input.shape[:axes])
-    whole = [1] * (input.ndim - axes)
+    whole = [1] * (input.ndim - kept.ndim)
     return kept.view(*kept.shape, *whole).to(input.dtype)
 
 
 def _in_place(rule: Any) -> Any:
     """The same, written into its input."""
 
-    def written(
-        masks: Masks,
-        input: Tensor,
-        p: float,
-        train: bool,
-    ) -> Tensor:
+    def written(masks: Masks, input: Tensor, p: float, train: bool) -> Tensor:
         result = rule(masks, input, p, train)
         return input if result is input else input.copy_(result)
 
@@ -163,7 +117,7 @@ def _attention(
         return None
 
     def drop(weights: Tensor, p: float) -> Tensor:
-        return _dropout(masks, weights, p, True)
+        return _dropped(masks, weights, p, train=True)
 
     return attention(query, key, value, attn_mask, dropout_p, is_causal, drop=drop, **options)
 
@@ -181,16 +135,14 @@ def _recurrent(function: Any) -> Any:
     return unrolled
 
 
-_RULES = {
-    torch.dropout: _dropout,
-    torch.dropout_: _in_place(_dropout),
-    torch.feature_dropout: _feature_dropout,
-    torch.feature_dropout_: _in_place(_feature_dropout),
-    torch.alpha_dropout: _alpha_dropout,
-    torch.alpha_dropout_: _in_place(_alpha_dropout),
-    torch.feature_alpha_dropout: _feature_alpha_dropout,
-    torch.feature_alpha_dropout_: _in_place(_feature_alpha_dropout),
-    F.scaled_dot_product_attention: _attention,
-}
+_RULES: dict[Any, Any] = {F.scaled_dot_product_attention: _attention}
+for _function, _in_its_place, _rule in (
+    (torch.dropout, torch.dropout_, _dropped),
+    (torch.feature_dropout, torch.feature_dropout_, partial(_dropped, axes=2)),
+    (torch.alpha_dropout, torch.alpha_dropout_, _alpha_dropped),
+    (torch.feature_alpha_dropout, torch.feature_alpha_dropout_, partial(_alpha_dropped, axes=2)),
+):
+    _RULES[_function] = _rule
+    _RULES[_in_its_place] = _in_place(_rule)
 for _function in recurrent.RULES:
     _RULES[_function] = _recurrent(_function)

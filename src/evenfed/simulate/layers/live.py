@@ -63,23 +63,17 @@ class LiveParameters:
         everything = torch.arange(total)
         indices = layout.unflatten(everything)
         assert isinstance(indices, dict)
+        is_weight = {name: index.ndim > 1 for name, index in indices.items()}
         weights: list[LiveParameter] = []
         rest: list[LiveParameter] = []
-        weight_columns: list[Tensor] = []
-        rest_columns: list[Tensor] = []
-        for name, index in indices.items():
-            taps = uses.get(name)
-            part, live_index = _part(name, index, taps, crop)
-            columns = live_index.reshape(-1)
-            if index.ndim > 1:
-                weights.append(part)
-                weight_columns.append(columns)
-            else:
-                rest.append(part)
-                rest_columns.append(columns)
-        all_columns = torch.cat(weight_columns + rest_columns)
+        columns: list[Tensor] = []
+        for name in sorted(indices, key=is_weight.__getitem__, reverse=True):  # a stable order
+            part, live_index = _part(name, indices[name], uses.get(name), crop)
+            group = weights if is_weight[name] else rest
+            group.append(part)
+            columns.append(live_index.reshape(-1))
         return cls(
-            columns=all_columns.to(trees.device(example)),
+            columns=torch.cat(columns).to(trees.device(example)),
             weights=tuple(weights),
             rest=tuple(rest),
         )
@@ -105,7 +99,11 @@ class LiveParameters:
         return parameters
 
     @contextmanager
-    def rewriting(self, parameters: Mapping[str, Tensor], plain: set[str] | None) -> Iterator[None]:
+    def rewriting(
+        self,
+        parameters: Mapping[str, Tensor],
+        plain: set[str] | None,
+    ) -> Iterator[None]:
         """Layers in their stackable form, for a forward pass with just these parameters.
 
         `plain` takes the names of convolutions that have no such form. It is None where nothing is stacked: a whole
@@ -183,7 +181,6 @@ def _part(
     taps: Taps | None,
     crop: bool,
 ) -> tuple[LiveParameter, Tensor]:
-    """A parameter's layout, and the places of its live entries in the model's vector."""
     if taps is None:
         shape = tuple(index.shape)
         order = tuple(range(index.ndim))
@@ -243,7 +240,6 @@ def _taps(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Taps | None:
-    """The taps of a convolution that has a stackable form."""
     form = geometry(input, stride, padding, dilation, groups)
     if form is None:
         return None

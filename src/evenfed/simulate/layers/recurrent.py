@@ -41,12 +41,8 @@ class _Weights(NamedTuple):
     b_in: Tensor | None = None
     b_hidden: Tensor | None = None
 
-    def inwards(self, inputs: Tensor) -> Tensor:
-        """What the inputs add to the gates; of all time steps at once."""
-        return _linear(inputs, self.w_in, self.b_in)
-
     def onwards(self, hidden: Tensor) -> Tensor:
-        """What the hidden state adds to them."""
+        """What the hidden state adds to the gates."""
         return _linear(hidden, self.w_hidden, self.b_hidden)
 
 
@@ -161,7 +157,7 @@ def _over_time(
     backwards: bool,
 ) -> tuple[Tensor, States]:
     """The hidden states [time, ...] of one layer in one direction, and its last states."""
-    gates = weights.inwards(sequence)
+    gates = _linear(sequence, weights.w_in, weights.b_in)  # of all time steps at once
     times = list(range(len(sequence)))
     if backwards:
         times.reverse()

@@ -1,19 +1,61 @@
-"""A function of tensors that stay where they are, recorded once and then repeated with no Python in between.
+"""A function of tensors repeated without Python's overhead: traced to its bare tensor operations, which are replayed.
 
-It is traced to its bare tensor operations; on a GPU these are compiled and recorded as one CUDA graph.
+The operations are the same, and so are the results, bit for bit. On a GPU they are compiled and recorded as one CUDA
+graph.
 """
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from ...core.errors import first_line
-from .tracing import trace
 
+PAYS_OFF_AFTER = 64  # calls: a trace costs about as much as the overhead of 150
+PAYS_OFF_WITH_COMPILER = 4000  # calls: the first trace of a process imports torch's compiler, which takes seconds
+KEPT = 32  # traces: shapes that change every round are not worth keeping
 COMPILED_OPERATIONS = 6000  # unrolled recurrences are longer: compiling them would take many minutes
+
+
+def trace(function: Callable[..., Any], tensors: Sequence[Tensor], **how: Any) -> GraphModule:
+    """The bare tensor operations of `function(*tensors)`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tracer = make_fx(lambda *t: function(*t), **how)
+        return tracer(*tensors)
+
+
+class Traced:
+    """`function` of tensors only, with gradients computed inside it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.calls: Counter[Any] = Counter()
+        self.tried: set[Any] = set()
+        self.traces: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        forms = [(t.shape, t.stride()) for t in tensors]
+        key = tuple(forms)
+        replay = self.traces.get(key)
+        if replay is not None:
+            with torch.no_grad():
+                return replay(*tensors)
+        self.calls[key] += 1
+        has_compiler = "torch._dynamo" in sys.modules
+        least = PAYS_OFF_AFTER if has_compiler else PAYS_OFF_WITH_COMPILER
+        if self.calls[key] >= least and key not in self.tried and len(self.traces) < KEPT:
+            self.tried.add(key)
+            with suppress(Exception):  # what cannot be traced is called as it is, and not tried again
+                self.traces[key] = trace(self.function, tensors)
+        return self.function(*tensors)
 
 
 class Replay:
@@ -80,12 +122,12 @@ class Replay:
         self.notes.append(f"{skipped}: {kind}: {reason}")
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.no_grad(), torch.cuda.stream(beside):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(side):
             for _ in range(2):
                 self.run(*self.arguments)
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph):
             self.result = self.run(*self.arguments)
