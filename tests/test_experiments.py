@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import evenfed
+from evenfed.cli.training import experiment_of
 from evenfed.comparison.experiment import Experiment
 from evenfed.experiments import FOLDER, bundled
 from evenfed.report import paper_tables
@@ -325,3 +326,21 @@ def test_grids_that_fix_different_tables_have_different_labels():
         "fast[beta=1.0]",
     ]
     assert found.variants[3].options["optimizer"]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("experiment", "written", "labels"),
+    [
+        ("others", "fedavg-rates,drfa", ["fedavg", "fedavg[lr=0.01]", "drfa"]),
+        ("others", "gifair", ["fedavg", "gifair[strength=10.0]", "gifair[strength=25.0]"]),
+        ("others", "GiFair", ["fedavg", "gifair[strength=10.0]", "gifair[strength=25.0]"]),
+        ("others", "gifair[strength=10.0],term", ["fedavg", "gifair[strength=10.0]", "term"]),
+        ("confirm", "vred[beta=1.0]", ["fedavg", "vred[beta=1.0]"]),
+        ("choose", "fedavg", ["fedavg", "fedavg[average=0.8]", "fedavg[average=0.9]"]),
+    ],
+)
+def test_a_table_of_the_experiment_stands_for_all_its_entries(experiment, written, labels):
+    chosen = experiment_of(Path(f"@{experiment}-cifar10"), False, written, None, {}, [])
+    assert [variant.label for variant in chosen.variants] == labels
+    quick = experiment_of(Path(f"@{experiment}-cifar10"), True, written, None, {}, [])
+    assert len(quick.variants) == len(labels)

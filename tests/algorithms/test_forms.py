@@ -339,7 +339,7 @@ def test_what_is_no_algorithm_is_refused(wrong):
 
 
 def test_a_file_entry_is_chosen_in_any_spelling():
-    known = {variant.label: variant for variant in (Variant.parse("fedavg"), Variant.of("semi_vred", {"beta": 1}))}
+    known = [Variant.parse("fedavg"), Variant.of("semi_vred", {"beta": 1})]
     chosen = parse_list("FedAvg,Semi-VRed,TERM", known)
     assert [variant.label for variant in chosen] == ["fedavg", "semi_vred", "TERM"]
     assert chosen[1].algorithm == SemiVRed(beta=1)

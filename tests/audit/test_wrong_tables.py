@@ -1,6 +1,7 @@
 """Wrong tables end in a sentence: what was given, what is allowed, what to do."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,7 @@ def rows(**changes):
         (GOOD, {"last_rounds": 0}, "last_rounds=0"),
         (GOOD, {"last_rounds": 10}, "no column of rounds to average 10 of"),
         ([], {}, "give a pandas table"),
+        (SimpleNamespace(metrics_distributed=None), {}, r"audit\(SimpleNamespace\): give a pandas table"),
         (3, {}, r"audit\(int\)"),
         ([1, 2], {}, "a list of things other than objects"),
         ({"client": ["a"], "accuracy": [1, 2]}, {}, "columns of different lengths"),

@@ -189,7 +189,7 @@ def test_compressed_files_that_expand_without_end_are_refused(tmp_path):
     mnist.write_bytes(idx + zeros * (FREE >> 16))
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(b"")
     with pytest.raises(InputError, match="expands to"):
-        images.convert_mnist(tmp_path, tmp_path / "out")
+        images.convert_idx("mnist", tmp_path, tmp_path / "out")
     posts = tmp_path / "Posts.xml.xz"
     blanks = lzma.compress(b"<a>" + b" " * (1 << 22), preset=0)
     posts.write_bytes(blanks + lzma.compress(b" " * (1 << 22), preset=0) * (FREE >> 18))

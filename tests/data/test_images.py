@@ -93,7 +93,7 @@ def write_cinic(folder, each=2, grey=()):
 @pytest.mark.parametrize("zipped", [True, False])
 def test_mnist_from_its_four_files(tmp_path, zipped):
     made = write_mnist(tmp_path / "raw", zipped)
-    images.convert_mnist(tmp_path / "raw", store.folder("mnist"))
+    images.convert_idx("mnist", tmp_path / "raw", store.folder("mnist"))
     found = store.read("mnist")
     assert (found.classes, found.targets.tolist()) == (10, [0, 1, 2])
     np.testing.assert_array_equal(found.inputs, made["train"][:, None])
@@ -101,7 +101,7 @@ def test_mnist_from_its_four_files(tmp_path, zipped):
 
 def test_fashion_mnist_without_its_test_part(tmp_path):
     write_mnist(tmp_path / "raw", parts=("train",))
-    images.convert_fashion_mnist(tmp_path, store.folder("fashion_mnist"))
+    images.convert_idx("fashion_mnist", tmp_path, store.folder("fashion_mnist"))
     assert store.read("fashion_mnist").inputs.shape == (3, 1, 28, 28)
 
 
@@ -118,10 +118,10 @@ def test_idx_files_that_are_broken_are_told_apart(tmp_path):
     ):
         name.write_bytes(content)
         with pytest.raises(InputError, match=told):
-            images.convert_mnist(folder, store.folder("mnist"))
+            images.convert_idx("mnist", folder, store.folder("mnist"))
     name.unlink()
     with pytest.raises(InputError, match="both files of mnist"):
-        images.convert_mnist(folder, store.folder("mnist"))
+        images.convert_idx("mnist", folder, store.folder("mnist"))
     assert store.names() == []
 
 

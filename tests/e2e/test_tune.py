@@ -181,7 +181,7 @@ def tuned_by(tmp_path, **options):
     experiment = Experiment.of(table, "dials")
     entry = experiment.variants[-1]
     experiment = dataclasses.replace(experiment, variants=(entry,))
-    return tune(experiment, Search.of(experiment.tune), tmp_path, lambda done, all: None)
+    return tune(experiment, Search(**experiment.tune), tmp_path, lambda done, all: None)
 
 
 @pytest.fixture
@@ -239,13 +239,13 @@ def test_the_table_tune_of_an_experiment(tmp_path, evenfed):
         ({"grid": {"lr": 0.1}}, "give a list of values"),
         ({"grid": {"lr": [[0.1]]}}, "give plain values"),
         ({"grid": 3}, "give a table of lists"),
-        ({"trials": "many"}, "trials=many"),
+        ({"trials": "many"}, "trials='many'"),
     ],
 )
 def test_tables_tune_that_cannot_be(table, told, tmp_path):
     def begun():
         experiment = Experiment.of({"algorithms": {"semi_vred": {}}, "tune": table}, "bad")
-        tune(experiment, Search.of(experiment.tune), tmp_path, lambda done, all: None)
+        tune(experiment, Search(**experiment.tune), tmp_path, lambda done, all: None)
 
     with pytest.raises(package.InputError, match=told):
         begun()

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import evenfed
 from evenfed.flower import Fair, FairStrategy, messaging, wire
@@ -60,7 +60,8 @@ def messages_of(count, entries, shared=True):
     made = []
     for node in grid.nodes:
         own = record if shared else ArrayRecord({"a": Array(np.full(entries, node % 7, np.float32))})
-        made.append(wire.message(node, wire.TRAIN, wire.task_content({wire.ARRAYS: own}, ConfigRecord({}))))
+        content = RecordDict({wire.ARRAYS: own, wire.CONFIG: ConfigRecord({})})
+        made.append(Message(content, dst_node_id=node, message_type=wire.TRAIN))
     return made[:count]
 
 
@@ -80,8 +81,8 @@ def test_large_models_are_pulled_one_by_one_and_numbers_together(monkeypatch):
     waiting = messaging.PendingReplies(phones(), messaging.Responsiveness())
     waiting.push(messages_of(6, 5_000))
     assert waiting.together == 2
-    questions = [wire.message(node, wire.LOSS, wire.task_content({}, ConfigRecord({}))) for node in waiting.grid.nodes]
-    waiting.push(questions)
+    question = RecordDict({wire.CONFIG: ConfigRecord({})})
+    waiting.push([Message(question, dst_node_id=node, message_type=wire.LOSS) for node in waiting.grid.nodes])
     assert waiting.together > 6
 
 

@@ -78,7 +78,7 @@ def test_one_set_up_serves_several_sums_and_a_client_that_leaves_between_them():
     gone.add(23)
     assert_sum(summed(courier, session), [11, 5, 8])
     assert courier.lost == {23: "no reply"}
-    stages = [stage.says.split(" in ")[0] for stage in courier.stages[:3]]
+    stages = [stage.split(" in ")[0] for stage in courier.stages[:3]]
     assert stages == ["set-up 4/4", "share keys 4/4", "masked 4/4"]
     gone.add(8)
     with pytest.raises(TooFewClientsError, match="masked: 2 of 4 clients are left, 3 are needed"):

@@ -197,7 +197,7 @@ def test_idx_files_cut_in_a_length_or_with_lengths_beyond_all_bounds(tmp_path, c
     for name in ("images-idx3", "labels-idx1"):
         (tmp_path / f"train-{name}-ubyte").write_bytes(content)
     with pytest.raises(InputError, match="not an idx file of bytes"):
-        images.convert_mnist(tmp_path, tmp_path / "out")
+        images.convert_idx("mnist", tmp_path, tmp_path / "out")
 
 
 def test_words_of_a_wrong_command_line_are_shown_as_text(evenfed):

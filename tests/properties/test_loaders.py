@@ -19,6 +19,7 @@ from torch import nn
 import evenfed
 from evenfed.data import archive, hdf5, images, store
 from evenfed.data.dataset import Dataset
+from evenfed.data.fetch import CONVERTERS
 from evenfed.data.folder import read_folder
 from evenfed.data.stackoverflow import read_stackexchange, read_stackoverflow
 from evenfed.data.text import read_shakespeare
@@ -70,7 +71,7 @@ def test_binary_images(records, grey, labels, zipped):
         for name, content in (("images-idx3", grey), ("labels-idx1", labels)):
             content = gzip.compress(content, mtime=0) if zipped else content
             (source / f"train-{name}-ubyte{ending}").write_bytes(content)
-        assert is_answered(images.convert_mnist, source, source / "mnist")
+        assert is_answered(CONVERTERS["mnist"], source, source / "mnist")
 
 
 @functools.cache

@@ -103,7 +103,7 @@ def test_only_new_lines_are_read(growing, monkeypatch):
     growing.finish()
     assert run.look()
     assert read_lines == [2, 1, 1]
-    for own, other in zip(run.so_far.known.records, source.history().records, strict=True):
+    for own, other in zip(run.so_far.history.records, source.history().records, strict=True):
         np.testing.assert_array_equal(own.accuracy, other.accuracy)
 
 

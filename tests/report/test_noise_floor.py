@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import evenfed
-from evenfed.comparison.analysis.identical_runs import are_equal
+from evenfed.comparison.analysis.history import are_equal
 from evenfed.comparison.analysis.intervals import Difference, over_federations, over_seeds
 from evenfed.comparison.analysis.noise_floor import Chance, NoiseFloor
 from evenfed.comparison.analysis.statistics import Differences

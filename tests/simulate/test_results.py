@@ -142,7 +142,7 @@ def test_a_frame_has_a_row_for_every_entry_seed_round_and_client(compared, ditto
 
 def test_without_pandas_the_error_names_what_to_install(ditto, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(evenfed.InputError, match=r"pip install evenfed\[pandas\]"):
+    with pytest.raises(evenfed.InputError, match=r"pip install 'evenfed\[pandas\]'"):
         ditto.to_pandas()
 
 

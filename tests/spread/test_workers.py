@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from command import wait_for
+from evenfed.comparison import runner
+from evenfed.comparison.experiment import Experiment
+from evenfed.comparison.progress import silence
 from evenfed.core.errors import InputError
 from evenfed.spread.dispatcher import MOST_LOSSES, Dispatcher, DispatchObserver, raise_failures
 from evenfed.spread.local import LocalSlot
@@ -21,31 +24,31 @@ KEPT = "the rest is kept"
 
 
 class Noted(DispatchObserver):
-    """Keeps what it is told. `progress`: a file that grows as work goes on."""
+    """Keeps what it is told. `file`: grows as work goes on."""
 
-    def __init__(self, progress: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None) -> None:
         self.lines: list[str] = []
-        self.progress = progress
+        self.file = file
 
-    def standing(self, errand):
-        return len(self.progress.read_text()) if self.progress and self.progress.exists() else 0
+    def progress(self, task):
+        return len(self.file.read_text()) if self.file and self.file.exists() else 0
 
-    def started(self, errand, place):
-        self.lines.append(f"{errand} started")
+    def started(self, task, place):
+        self.lines.append(f"{task} started")
 
-    def lost(self, errand, place, why):
-        self.lines.append(f"{errand} lost: {why}")
+    def lost(self, task, place, why):
+        self.lines.append(f"{task} lost: {why}")
 
-    def ended(self, errand, place, outcome):
-        self.lines.append(f"{errand} {outcome.kind}")
+    def ended(self, task, place, outcome):
+        self.lines.append(f"{task} {outcome.kind}")
 
 
-def carried_out(errands, workers=2, watcher=None, stop=lambda: False):
+def carried_out(tasks, workers=2, watcher=None, stop=lambda: False):
     places = [LocalSlot(f"worker {number}", "cpu", 1) for number in range(workers)]
-    return Dispatcher(errands, places, watcher or Noted(), stop).carry_out()
+    return Dispatcher(tasks, places, watcher or Noted(), stop).carry_out()
 
 
-# Errands are sent by value: a worker does not have this module.
+# Tasks are sent by value: a worker does not have this module.
 def note(path: Path, word: str) -> None:
     with path.open("a") as file:
         file.write(word)
@@ -66,7 +69,7 @@ def by_value():
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_each_errand_is_done_once_and_an_error_does_not_end_the_others(tmp_path):
+def test_each_task_is_done_once_and_an_error_does_not_end_the_others(tmp_path):
     def refuse():
         from evenfed.core.errors import InputError
 
@@ -108,10 +111,10 @@ def test_a_stop_reaches_all_workers_and_none_is_started_after_it(tmp_path):
         note(path, "x")
         time.sleep(60)
 
-    errands = [functools.partial(wait, tmp_path / str(k)) for k in range(3)]
+    tasks = [functools.partial(wait, tmp_path / str(k)) for k in range(3)]
     stop = threading.Event()
     threading.Thread(target=lambda: (wait_for(lambda: len(list(tmp_path.iterdir())) == 2), stop.set())).start()
-    outcomes = carried_out(errands, 2, stop=stop.is_set)
+    outcomes = carried_out(tasks, 2, stop=stop.is_set)
     assert [outcome.kind for outcome in outcomes] == ["stopped"] * 3 and len(list(tmp_path.iterdir())) == 2
 
 
@@ -149,6 +152,19 @@ def test_the_gpus_of_a_machine(monkeypatch):
     assert [visible_gpu(name) for name in gpus("cuda:all", 2)] == ["4", "7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpu("cuda:1") == "1"
+
+
+def test_runs_on_flower_are_not_trained_again_in_their_parts(tmp_path, monkeypatch):
+    train = {"rounds": 1, "engine": "flower"}
+    experiment = Experiment.of({"algorithms": {"fedavg": {}}, "seeds": 1, "noise_floor": False, "train": train}, "mine")
+    parts = tmp_path / "mine" / ".parts" / "parts.json"
+    parts.parent.mkdir(parents=True)
+    parts.write_text('[[["fedavg, seed 0"]]]')
+    trained = []
+    monkeypatch.setattr(runner, "_run_on_flower", lambda *given: trained.append("on Flower"))
+    monkeypatch.setattr(runner, "_run_here", lambda *given: trained.append("here"))
+    runner.complete(experiment, tmp_path, silence)
+    assert trained == ["on Flower"]
 
 
 def test_where_work_is_spread_to():

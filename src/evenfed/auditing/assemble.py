@@ -17,10 +17,10 @@ from ..core.words import counted
 from ..fairness import Vector
 from ..metrics import Metric
 from .column_roles import normal
-from .gather import Figures
-from .rounds import RunRows
+from .gather import Codes, Figures
 
 MOST_ROUNDS = 10_000  # kept by their number; more are kept by their order
+MOST_CELLS = 50_000_000  # rounds x clients of one run in memory
 _Entries = Mapping[str, Entry]  # by label
 _Mask = NDArray[np.bool_]  # of clients
 _Seeds = Mapping[tuple[int, int], int]  # algorithm and seed, by their codes -> the seed's number
@@ -116,22 +116,16 @@ class FindingsBuilder:
         every_seed = self.figures.seed
         for seed in np.unique(every_seed[is_own]).tolist():
             is_of_run = is_own & (every_seed == seed)
-            rows = RunRows(
-                self.figures,
-                label,
-                rows=np.flatnonzero(is_of_run),
-                values=self.values,
-                say=self._say,
-            )
+            rows = np.flatnonzero(is_of_run)
             number = seeds[code, seed]
-            runs[number] = self._history(rows)
+            runs[number] = self._history(label, rows)
         in_order = {number: runs[number] for number in sorted(runs)}
         config = {"algorithm": label, "train": {"precision": ""}}
         return Entry(label, config, in_order)
 
-    def _history(self, run: RunRows) -> History:
+    def _history(self, label: str, rows: Codes) -> History:
         """A record per round; figures where there are any."""
-        by_round = run.by_round(self.last_rounds, self.drops_missing)
+        by_round = self._by_round(label, rows)
         last = max(by_round)
         if last > MOST_ROUNDS:
             self._say(f"Rounds are counted in their order, since their numbers go up to {last}.")
@@ -143,6 +137,69 @@ class FindingsBuilder:
             figures = by_round.get(number)
             records.append(self._record(index, figures))
         return History(records, self.shares, self.last_rounds, judged_by=self.metric)
+
+    def _by_round(self, label: str, rows: Codes) -> dict[int, Vector]:
+        """[n] figures of each round of one run that was evaluated; a client without one keeps its latest.
+
+        `rows`: of the run, in any order. As many rounds as fit into memory, and the last ones in any case.
+        """
+        values = self.values[rows]
+        rounds = self.figures.round[rows]
+        clients = self.figures.client[rows]
+        is_known = ~np.isnan(values)
+        evaluated = np.unique(rounds[is_known])
+        if len(evaluated) == 0:
+            raise InputError(f"{self.figures.sheet}: {label} has no figures; remove its rows")
+        is_missing = ~is_known & np.isin(rounds, evaluated)
+        self._check_missing(label, rows[is_missing])
+        first_kept = self._first_kept(len(evaluated))
+        order = np.argsort(rounds, kind="stable")
+        in_order = rounds[order]
+        starts = np.searchsorted(in_order, evaluated)
+        ends = np.searchsorted(in_order, evaluated, side="right")
+        count = len(self.figures.clients)
+        latest = np.full(count, np.nan)
+        by_round: dict[int, Vector] = {}
+        incomplete = 0
+        for k, round_number in enumerate(evaluated):
+            at = order[starts[k] : ends[k]]
+            present = clients[at]
+            figures = np.full(count, np.nan)
+            figures[present] = values[at]
+            is_carried = np.isnan(figures) & ~np.isnan(latest)
+            if is_carried.any():
+                incomplete += 1
+            latest = np.where(is_carried, latest, figures)
+            if k >= first_kept:
+                by_round[int(round_number)] = latest
+        if incomplete:
+            self._say(
+                f"{label}: in {incomplete} of {len(evaluated)} rounds some clients were not evaluated; they "
+                "keep their latest figure."
+            )
+        return by_round
+
+    def _first_kept(self, rounds: int) -> int:
+        clients = len(self.figures.clients)
+        most = max(self.last_rounds, MOST_CELLS // clients)
+        if rounds <= most:
+            return 0
+        self._say(f"Only the last {most} rounds are kept: there are {clients:,} clients.")
+        return rounds - most
+
+    def _check_missing(self, label: str, missing: Codes) -> None:
+        """Refuse rows without a number in rounds that were evaluated, unless they are to be left out."""
+        count = len(missing)
+        if count == 0:
+            return
+        first = self.figures.describe(int(missing[0]))
+        if not self.drops_missing:
+            raise InputError(
+                f"{self.figures.sheet}: {first} has no figure (NaN or empty; {counted(count, 'such cell')} in this "
+                "run). Fill in the figures, or leave these clients out with --missing drop"
+            )
+        rows = counted(count, "row")
+        self._say(f"{label}: left out {rows} without a figure, such as that of {first}.")
 
     def _record(self, index: int, figures: Vector | None) -> Record:
         is_loss = self.metric.is_loss
@@ -235,18 +292,7 @@ def _only(entry: Entry, clients: _Mask) -> Entry:
     """The same with figures of these clients alone."""
     if np.array_equal(_known_clients(entry, np.any), clients):
         return entry
-    runs = {}
-    for seed, run in entry.runs.items():
-        records = [_record_of(record, clients) for record in run.records]
-        runs[seed] = replace(run, records=records)
-    return replace(entry, runs=runs)
-
-
-def _record_of(record: Record, clients: _Mask) -> Record:
-    def masked(figures: Vector | None) -> Vector | None:
-        return None if figures is None else np.where(clients, figures, np.nan)
-
-    return replace(record, accuracy=masked(record.accuracy), test_losses=masked(record.test_losses))
+    return entry.blanked(~clients)
 
 
 def _seeds(figures: Figures) -> _Seeds:

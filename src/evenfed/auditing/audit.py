@@ -1,22 +1,24 @@
 """`evenfed.audit`: how evenly any system serves its clients, from a table of their results."""
 
+import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..comparison import display
+from .._version import __version__
 from ..comparison.analysis.entry_figures import EntryFigures
-from ..comparison.analysis.findings import Findings
+from ..comparison.analysis.findings import Findings, Origin
 from ..comparison.analysis.intervals import Difference
 from ..comparison.analysis.statistics import Differences
-from ..comparison.storage.folder import RunFolder
-from ..comparison.storage.pack import PACKED
+from ..comparison.display import Shown, print_report
+from ..comparison.storage.pack import holds_runs
 from ..comparison.storage.reading import read
 from ..core.errors import InputError, check_text, unknown
 from . import column_roles
 from .column_roles import Roles
-from .provenance import Provenance
 from .reading import Options, Reading
 from .sources import IN_MEMORY, sheet_of
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Shown):
     """The audited results. `print` shows a table; `report` writes all tables, the figures and the page."""
 
     findings: Mapping[str, Findings]  # by metric; the properties below are of the first
@@ -65,16 +67,13 @@ class Audit:
         """
         from rich.console import Console
 
-        from ..report import terminal
-
         paths = []
         for written in self.write(out):
             paths += written.paths
         if show:
             page = Console(highlight=False, force_jupyter=False)
             for document in self.documents():
-                printed = document if full else document.in_brief(all_by="full=True")
-                page.print(terminal.terminal(printed, page, document.headlines))
+                print_report(document, page, full)
         return paths
 
     def write(self, out: str | Path, with_figures: bool = True) -> "list[WrittenFiles]":
@@ -98,15 +97,6 @@ class Audit:
         from ..report.document import Report
 
         return Report.of_findings([findings], beside_paper=False)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
-        return "\n\n".join(display.as_text(table) for table in self._tables())
-
-    def _repr_html_(self) -> str:
-        return "\n".join(display.as_html(table) for table in self._tables())
 
     def _tables(self) -> "list[Table]":
         tables = []
@@ -177,7 +167,7 @@ def audit(
     place = Path(IN_MEMORY)
     if isinstance(source, str | Path):
         place = Path(source)
-    reading = Reading(sheet, columns, place, options, Provenance.of(source, typed))
+    reading = Reading(sheet, columns, place, options, _origin(source, typed))
     names = list(columns.metrics)
     if columns.wide:
         names = metrics[:1] or [""]
@@ -188,7 +178,6 @@ def audit(
 
 
 def _metrics(metric: Any) -> list[str]:
-    """The names asked for."""
     if metric is None or isinstance(metric, str):
         return [metric] if metric else []
     if not isinstance(metric, Sequence):
@@ -198,15 +187,45 @@ def _metrics(metric: Any) -> list[str]:
     return list(metric)
 
 
+def _origin(source: Any, options: Mapping[str, Any]) -> Origin:
+    """The file that is audited, and the command that audits it again.
+
+    `options`: by the command line's names, None where not given.
+    """
+    if not isinstance(source, str | Path):
+        return Origin((), source={"Read with": f"evenfed {__version__}"})
+    path = Path(source)
+    terms = {"Read from": str(path), "Read with": f"evenfed {__version__}"}
+    if path.is_file():
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        terms["Changed"] = f"{changed:%Y-%m-%d %H:%M} UTC"
+        with path.open("rb") as file:
+            terms["SHA-256"] = hashlib.file_digest(file, "sha256").hexdigest()
+    words = ["evenfed", "audit", str(path)]
+    for name, value in options.items():
+        words += _option(name, value)
+    return Origin((), source=terms, command=shlex.join(words))
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """As typed; nothing for what was not given."""
+    if value is None:
+        return []
+    if name == "lower-is-better":
+        return ["--lower-is-better" if value else "--higher-is-better"]
+    words = []
+    values = value if isinstance(value, list) else [value]
+    for each in values:
+        words += [f"--{name}", str(each)]
+    return words
+
+
 def _own_runs(source: Any, metrics: Sequence[str]) -> Findings | None:
     """The findings of a folder of evenfed's runs, just as `evenfed report` reads them."""
     if not isinstance(source, str | Path):
         return None
     folder = Path(source)
-    if not folder.is_dir():
-        return None
-    packed = folder / PACKED
-    if not packed.exists() and not RunFolder.all_in(folder):
+    if not folder.is_dir() or not holds_runs(folder):
         return None
     findings = read(folder)
     if metrics and list(metrics) != [findings.metric.name]:

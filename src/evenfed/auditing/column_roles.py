@@ -41,18 +41,13 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     GROUP: _words("group region cluster cohort domain country category kind type"),
 }
 _ACCURACY = {"accuracy", "acc", "top1", "acc1"}
-_HIGHER = set(
-    _words(
-        "f1 auc auroc auprc roc precision recall r2 iou dice bleu rouge map kappa mcc sensitivity specificity score "
-        "ndcg"
-    )
-)
+_BOUNDED = {"f1", "auc", "auroc", "auprc", "precision", "recall", "iou", "dice", "sensitivity", "specificity"}
+_HIGHER = _BOUNDED | set(_words("roc r2 bleu rouge map kappa mcc score ndcg"))
 _LOWER = set(_words("loss error err rmse mse mae mape perplexity ppl wer cer eer nll logloss crossentropy deviance"))
 _METRICS = _ACCURACY | _HIGHER | _LOWER
 _SCOPES = {"test": 0, "eval": 1, "evaluate": 1, "evaluation": 1, "val": 1, "valid": 1, "validation": 1, "": 2}
 _ASIDE = {"train": 4, "training": 4, "fit": 4, "local": 3, "client": 2, "mean": 5, "avg": 5, "average": 5, "std": 5}
 _PREFIXES = ("metrics.", "params.", "tags.mlflow.", "tags.")  # of MLflow's tables
-_BOUNDED = {"f1", "auc", "auroc", "auprc", "precision", "recall", "iou", "dice", "sensitivity", "specificity"}
 
 
 def normal(name: str) -> str:
@@ -216,17 +211,11 @@ def _columns_by_role(sheet: InputTable, given: Given, metrics: Sequence[str]) ->
 
 def _first(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """The column whose name comes first among the synonyms."""
-    best = None
-    place = len(synonyms)
-    for name in names:
-        simple = normal(name)
-        if simple not in synonyms:
-            continue
-        own_place = synonyms.index(simple)
-        if own_place < place:
-            best = name
-            place = own_place
-    return best
+    by_name = {normal(name): name for name in reversed(names)}
+    for synonym in synonyms:
+        if synonym in by_name:
+            return by_name[synonym]
+    return None
 
 
 def _asked(sheet: InputTable, metrics: Sequence[str], numeric: Collection[str]) -> list[str]:

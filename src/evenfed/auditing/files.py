@@ -36,18 +36,11 @@ def read_file(path: Path) -> InputTable:
 
 def _csv(path: Path) -> InputTable:
     """Comma, semicolon or tab between cells, as the first line has it."""
-    delimiter = ","
-    lines = _lines(path, delimiter)
-    header = next(lines, [])
-    for other in ("\t", ";"):
-        candidate = next(_lines(path, other), [])
-        if len(candidate) > len(header):
-            delimiter = other
-            header = candidate
-    columns = [name.strip() for name in header]
-    unnamed = [k for k, name in enumerate(columns) if not name]
-    for k in unnamed:
-        columns[k] = f"column {k + 1}"  # pandas writes its index without a name
+    headers = {delimiter: next(_lines(path, delimiter), []) for delimiter in ",\t;"}
+    delimiter = max(headers, key=lambda each: len(headers[each]))
+    columns = []
+    for k, name in enumerate(headers[delimiter], start=1):
+        columns.append(name.strip() or f"column {k}")  # pandas writes its index without a name
 
     def rows() -> Iterator[Row]:
         content = _lines(path, delimiter)

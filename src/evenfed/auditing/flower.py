@@ -19,11 +19,6 @@ _AVERAGES = (
 )
 
 
-def is_result(source: Any) -> bool:
-    """Whether an object is one of Flower's results."""
-    return any(hasattr(source, name) for name in (*_BY_ROUND, *_BY_METRIC))
-
-
 def sheet(name: str, source: Any) -> InputTable | None:
     """The table of clients in a result; None if it is something else."""
     is_flowers = False
@@ -65,7 +60,6 @@ def _turned(by_metric: Mapping[str, Any]) -> ByRound:
 
 
 def _records(by_round: ByRound) -> list[Record]:
-    """A row per round and client."""
     records: list[Record] = []
     for number, metrics in by_round.items():
         of_round = _from_lists(metrics) or _from_names(metrics)

@@ -198,7 +198,6 @@ class _Reader:
         return [(algorithm, self.metric)]
 
     def _cell(self, row: Row, role: str, otherwise: str | None = None) -> Any:
-        """The cell in the role's column, if the table has one."""
         place = self.places.get(role)
         if place is None:
             return otherwise

@@ -111,18 +111,17 @@ def _of_objects(name: str, content: Objects) -> InputTable:
         raise InputError(f"{name} holds no figures; {_SHAPES}")
     if _all_are(dict, values):
         records = list(_three_deep(content))
-        return InputTable.of_records(name, records)
-    if not all(map(_is_cell, values)):
+    elif not all(isinstance(value, str) or _is_figure(value) for value in values):
         raise InputError(f"{name}: objects with mixed content; {_SHAPES}")
-    if "client" in map(normal, content):
+    elif "client" in map(normal, content):
         index = list(dict.fromkeys(keys))
         return _of_pandas(name, content, index)
-    if any(map(is_metric, keys)):
-        records = list(_by_client(content))
-        return InputTable.of_records(name, records)
-    if any(map(is_metric, content)):
+    elif any(map(is_metric, keys)):
+        records = [{"client": client, **metrics} for client, metrics in content.items()]
+    elif any(map(is_metric, content)):
         raise InputError(f"{name}: give metrics by client, {{'a': {{'accuracy': 0.8}}}}; {_SHAPES}")
-    records = list(_by_algorithm(content))
+    else:
+        records = list(_by_algorithm(content))
     return InputTable.of_records(name, records)
 
 
@@ -140,11 +139,6 @@ def _three_deep(content: Objects) -> Records:
                 "algorithm": algorithm,
                 **metrics,
             }
-
-
-def _by_client(content: Objects) -> Records:
-    for client, metrics in content.items():
-        yield {"client": client, **metrics}
 
 
 def _by_algorithm(content: Objects) -> Records:
@@ -174,7 +168,3 @@ def _all_are(kind: type, values: Sequence[Any]) -> bool:
 
 def _is_figure(value: Any) -> bool:
     return value is None or isinstance(value, int | float)
-
-
-def _is_cell(value: Any) -> bool:
-    return _is_figure(value) or isinstance(value, str)

@@ -1,6 +1,6 @@
 """A table read as the user asks for: its findings by one metric or several."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..comparison.analysis.findings import Findings, Origin
@@ -11,11 +11,8 @@ from . import column_roles
 from .assemble import FindingsBuilder
 from .column_roles import Roles
 from .gather import Figures
-from .provenance import Provenance
 from .sheet import InputTable
-from .units import Unit, as_fractions
-
-MISSING = ("refuse", "drop")
+from .units import FRACTION, PERCENT, as_fractions
 
 
 @dataclass(frozen=True)
@@ -32,10 +29,9 @@ class Options:
         check_text("baseline", self.baseline)
         if self.lower_is_better not in (None, True, False):
             raise InputError(f"lower_is_better={self.lower_is_better!r}: give True or False")
-        units = [unit.value for unit in Unit]
-        check_choice("missing", self.missing, MISSING)
+        check_choice("missing", self.missing, ("refuse", "drop"))
         if self.unit is not None:
-            check_choice("unit", self.unit, units)
+            check_choice("unit", self.unit, (FRACTION, PERCENT))
         if self.last_rounds is not None:
             check_whole("last_rounds", self.last_rounds, 1)
 
@@ -48,7 +44,7 @@ class Reading:
     columns: Roles
     path: Path
     options: Options
-    provenance: Provenance
+    origin: Origin  # without the facts, which follow from reading it
 
     def findings(self, name: str) -> Findings:
         """Of one metric: a column, or the name of what a wide table holds; empty if it has no name."""
@@ -62,8 +58,7 @@ class Reading:
         stated = name or self._named_in_columns()
         shown = stated or "score"
         metric = column_roles.metric_of(shown, self.options.lower_is_better)
-        unit = None if self.options.unit is None else Unit(self.options.unit)
-        values, about_unit = as_fractions(figures, metric, shown, unit)
+        values, about_unit = as_fractions(figures, metric, shown, self.options.unit)
         facts = [
             *self.sheet.facts,
             self.columns.describe(),
@@ -71,15 +66,15 @@ class Reading:
         ]
         if about_unit:
             facts.append(about_unit)
-        assembly = FindingsBuilder(
+        builder = FindingsBuilder(
             figures,
             values,
             metric,
             last_rounds=last_rounds,
             drops_missing=self.options.missing == "drop",
         )
-        origin = Origin(tuple(facts), source=self.provenance.source, command=self.provenance.command)
-        return assembly.findings(self.path, origin, self.options.baseline)
+        origin = replace(self.origin, facts=tuple(facts))
+        return builder.findings(self.path, origin, self.options.baseline)
 
     def _named_in_columns(self) -> str:
         """What the columns of a wide table measure, if their names say it."""

@@ -62,7 +62,7 @@ class InputTable:
         for k, column in enumerate(self.columns):
             cells = [row[k] for row in sample]
             values = list(itertools.filterfalse(is_nothing, cells))
-            if values and all(map(_is_number, values)):
+            if values and all(number(value) is not None for value in values):
                 columns.append(column)
         return columns
 
@@ -92,7 +92,3 @@ def number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _is_number(value: Any) -> bool:
-    return number(value) is not None

@@ -18,8 +18,10 @@ def sheet_of(source: Any) -> InputTable:
     """The table in a source, one row per client (and round, seed, algorithm)."""
     if isinstance(source, str | Path):
         return one_row_per_client(_of_path(Path(source)))
-    if flower.is_result(source):
-        return _known(flower.sheet("Flower's result", source))
+    if not isinstance(source, Mapping):
+        exported = flower.sheet("Flower's result", source)
+        if exported is not None:
+            return exported
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         return one_row_per_client(_of_frame(source))
     if hasattr(source, "to_pydict"):  # pyarrow
@@ -78,8 +80,3 @@ def _plain(content: Any) -> Any:
     if isinstance(content, Sequence) and not isinstance(content, str):
         return [_plain(value) for value in content]
     return content
-
-
-def _known(sheet: InputTable | None) -> InputTable:
-    assert sheet is not None
-    return sheet

@@ -180,7 +180,6 @@ def _of_folder(path: Path) -> Iterator[_Scalar]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, float]]:
-    """Step and value in each line."""
     for line in _text(file).splitlines():
         parts = line.split()
         try:
@@ -208,7 +207,6 @@ def _run(params: Mapping[str, str], name: str) -> tuple[str, str]:
 
 
 def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> InputTable:
-    """A row per algorithm, seed, client and step."""
     rows: dict[_Key, dict[str, Any]] = {}
     names = set()
     for scalar in scalars:
@@ -219,11 +217,8 @@ def _sheet(path: Path, scalars: Iterable[_Scalar], fact: str, advice: str) -> In
         algorithm = scalar.algorithm or tag.algorithm or ONLY
         seed = scalar.seed or tag.seed or "0"
         key = (algorithm, seed, tag.client, scalar.step)
-        row = rows.setdefault(key, {})
-        row["algorithm"] = algorithm
-        row["seed"] = seed
-        row["client"] = tag.client
-        row["round"] = scalar.step
+        own = {"algorithm": algorithm, "seed": seed, "client": tag.client, "round": scalar.step}
+        row = rows.setdefault(key, own)
         row[tag.metric or "score"] = scalar.value
     if not rows:
         some = sorted(names)[:10]

@@ -1,7 +1,5 @@
 """Fractions and percentages: which of them a column holds, and whether it mixes the two."""
 
-from enum import StrEnum
-
 import numpy as np
 
 from ..core.errors import InputError
@@ -10,15 +8,12 @@ from ..metrics import Metric
 from . import column_roles
 from .gather import Figures
 
+FRACTION = "fraction"  # 0 to 1
+PERCENT = "percent"  # 0 to 100
 _LIKE_PERCENT = 20.0  # a median above it, beside an algorithm whose figures are all below 1
 
 
-class Unit(StrEnum):
-    fraction = "fraction"  # 0 to 1
-    percent = "percent"  # 0 to 100
-
-
-def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | None) -> tuple[Vector, str]:
+def as_fractions(figures: Figures, metric: Metric, column: str, unit: str | None) -> tuple[Vector, str]:
     """The values, accuracies as fractions, and a sentence on the unit; an error where two units are mixed."""
     values = figures.values
     known = values[~np.isnan(values)]
@@ -26,10 +21,10 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         raise InputError(f"{figures.sheet}: column '{column}' holds no number; give each client's figure")
     if unit is None:
         _check_mixed(figures, metric, column)
-        unit = Unit.percent if known.max() > 1 else Unit.fraction
+        unit = PERCENT if known.max() > 1 else FRACTION
     if not metric.is_share:
         return values, ""
-    most = 100.0 if unit is Unit.percent else 1.0
+    most = 100.0 if unit == PERCENT else 1.0
     is_outside = (values < 0) | (values > most)
     outside = np.flatnonzero(is_outside)
     if len(outside):
@@ -37,9 +32,9 @@ def as_fractions(figures: Figures, metric: Metric, column: str, unit: Unit | Non
         whose = figures.describe(row)
         raise InputError(
             f"{figures.sheet}: '{column}' of {whose} is {values[row]:g}; an accuracy lies between 0 and 1, "
-            f"or 0 and 100 in percent (read as {unit.value}). If this is not an accuracy, rename the column"
+            f"or 0 and 100 in percent (read as {unit}). If this is not an accuracy, rename the column"
         )
-    if unit is Unit.percent:
+    if unit == PERCENT:
         return values / 100.0, "Accuracies are in percent."
     return values, ""
 

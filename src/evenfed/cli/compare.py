@@ -60,7 +60,7 @@ def compare(
     quick: Quick = False,
     data: Annotated[str | None, typer.Option(help="Data set, e.g. digits.", autocompletion=data_sets_like)] = None,
     algorithms: Annotated[
-        str | None, typer.Option(help='Entries to run, e.g. "fedavg,semi_vred,semi_vred\\[beta=1,smooth=0.25]".')
+        str | None, typer.Option(help='Entries or tables to run, e.g. "fedavg,semi_vred\\[beta=1,smooth=0.25]".')
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list such as 0,1,5.")] = None,
     rounds: Rounds = None,
@@ -120,7 +120,7 @@ def compare(
 def tune(
     experiment: ExperimentFile = None,
     quick: Quick = False,
-    algorithms: Annotated[str | None, typer.Option(help="Entries to tune; default: all of the experiment.")] = None,
+    algorithms: Annotated[str | None, typer.Option(help="Tables or entries to tune; default: all.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of every candidate: a number (default 1) or a list.")] = None,
     rounds: Rounds = None,
     set: Assignments = [],
@@ -185,7 +185,7 @@ def _search(table: dict[str, Any], trials: int | None) -> "Search":
     """What a table `tune` with the command's options asks for; `--trials` is for a Bayesian search alone."""
     from ..comparison.tuning.search import Search
 
-    search = Search.of(table)
+    search = Search(**table)
     if trials is not None and search.method == "grid":
         raise InputError(
             f"--trials {trials}: a grid tries every combination; add --method bayes, or leave --trials out"

@@ -206,7 +206,7 @@ def experiment_of(
         experiment = experiment.in_quick_form()
     entries = {variant.label: variant for variant in experiment.variants}
     if algorithms is not None:
-        variants = parse_list(algorithms, entries)
+        variants = parse_list(algorithms, experiment.variants)
         labels = [variant.label for variant in variants]
         if BASELINE in entries and BASELINE not in labels:
             variants.insert(0, entries[BASELINE])

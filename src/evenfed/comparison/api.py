@@ -26,7 +26,7 @@ from ..simulate.initial_models import InitialModels, drawn_by
 from ..simulate.problem import Problem, Score, initial_model
 from ..simulate.state import Run, State
 from ..spread.options import SpreadOptions, spread_of
-from ..spread.remote_call import Errand
+from ..spread.remote_call import Task
 from . import fingerprints
 from .analysis.entry import advice_on
 from .analysis.entry_order import read_order, write_order
@@ -253,17 +253,16 @@ class _Spreading:
         callbacks: Sequence[Callback],
         detail: Verbosity,
     ) -> None:
-        """Have the waiting runs trained."""
         root = root.resolve()
 
-        def errand_of(part: ComparisonPart) -> Errand:
+        def task_of(part: ComparisonPart) -> Task:
             own_headers = {name: headers[name] for name in part.names}
             return partial(_train_part, self.subject, self.settings, callbacks, own_headers, part)
 
         places = places_in(root, self.spread, len(waiting))
         parts = parts_of(root, runs, waiting, len(places))
         with shown_shares(detail) as shares:
-            train_parts(parts, places, errand_of, shares)
+            train_parts(parts, places, task_of, shares)
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.errors import InputError
 from ..core.words import counted
-from .analysis.entry_figures import EntryFigures
 from .analysis.history import History
 from .storage.folder import RunFolder
 from .storage.reading import read_folders
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..report.document import Report
     from ..report.table import Table
-
 
 SPREAD_NOTE = "±: the standard deviation over seeds (with their number in the denominator, as in the paper)."
 
@@ -35,51 +35,29 @@ def clients_in_words(clients: int, histories: Sequence[History]) -> str:
         return words
     fewest = min(scored)
     most = max(scored)
-    return f"{words}, {fewest} scored" if fewest == most else f"{words}, {fewest} to {most} scored"
+    if fewest == most:
+        return f"{words}, {fewest} scored"
+    return f"{words}, {fewest} to {most} scored"
 
 
-def title_of_comparison(entries: int, seeds: int, rounds: int, clients: str, late: int) -> str:
-    """What was compared, and over how many last rounds figures are averaged."""
-    parts = [
-        counted(entries, "entry", "entries"),
-        counted(seeds, "seed"),
-        counted(rounds, "round"),
-        clients,
-    ]
-    return f"{', '.join(parts)}; average of the last {counted(late, 'round')}"
+class Shown:
+    """What `print` and notebooks show as short tables."""
 
+    def _tables(self) -> "Sequence[Table]":
+        raise NotImplementedError
 
-def table_of_run(title: str, history: History, notes: Sequence[str]) -> "Table":
-    """A run in two lines."""
-    from ..report import brief
+    def __repr__(self) -> str:
+        return str(self)
 
-    return brief.of_run(title, history, notes)
+    def __str__(self) -> str:
+        from ..report import brief
 
+        return "\n\n".join(map(brief.text, self._tables()))
 
-def table_of_comparison(
-    title: str,
-    rows: Sequence[EntryFigures],
-    floor: EntryFigures | None,
-    notes: Sequence[str],
-) -> "Table":
-    """A comparison, one line per entry."""
-    from ..report import brief
+    def _repr_html_(self) -> str:
+        from ..report import brief
 
-    return brief.of_comparison(title, rows, floor, notes)
-
-
-def as_text(table: "Table") -> str:
-    """For `print`."""
-    from ..report import brief
-
-    return brief.text(table)
-
-
-def as_html(table: "Table") -> str:
-    """For notebooks."""
-    from ..report import brief
-
-    return brief.as_html(table)
+        return "\n".join(map(brief.as_html, self._tables()))
 
 
 class ReportedRun(Protocol):
@@ -92,15 +70,6 @@ class ReportedRun(Protocol):
     def window(self) -> int | None: ...
 
     def write_to(self, root: Path) -> RunFolder: ...
-
-
-def target_of(folder: Path | None, out: str | Path | None) -> Path:
-    """The folder a report goes to."""
-    if out is not None:
-        return Path(out)
-    if folder is None:
-        raise InputError('these runs are in memory; give the report a folder: report("reports/mine")')
-    return folder / "report"
 
 
 def report_on(
@@ -116,18 +85,28 @@ def report_on(
     """
     from rich.console import Console
 
-    from ..report import terminal
     from ..report.files import write_report
 
-    target = target_of(folder, out)
+    target = None if folder is None else folder / "report"
+    if out is not None:
+        target = Path(out)
+    if target is None:
+        raise InputError('these runs are in memory; give the report a folder: report("reports/mine")')
     with _document(results, folder, target.resolve().name) as document:
         written = write_report(document, target, in_memory=folder is None)
     if show:
         page = Console(highlight=False, force_jupyter=False)
-        printed = document if full else document.in_brief(all_by="full=True")
-        page.print(terminal.terminal(printed, page, document.headlines))
+        print_report(document, page, full)
         page.print(f"\nWritten to {target}", markup=False)
     return written.paths
+
+
+def print_report(document: "Report", page: "Console", full: bool) -> None:
+    """Print the first table of a report, or all."""
+    from ..report import terminal
+
+    printed = document if full else document.in_brief(all_by="full=True")
+    page.print(terminal.terminal(printed, page, document.headlines))
 
 
 def page_on(results: Sequence[ReportedRun], folder: Path | None, path: Path) -> Path:

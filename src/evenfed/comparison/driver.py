@@ -85,11 +85,11 @@ class Sink:
         """A callback raised an error, which ends the training: save what there is."""
 
 
+@dataclass(eq=False)
 class ListenerSink(Sink):
     """Calls a listener after every round."""
 
-    def __init__(self, listen: Listener) -> None:
-        self.listen = listen
+    listen: Listener
 
     def after_round(self, group: Group) -> None:
         runs = [training.run for training in group]
@@ -150,7 +150,6 @@ def _drive_group(group: Group, sized_for: Sequence[Run], sink: Sink, callbacks: 
 
 
 def _stopped(group: Group) -> Group:
-    """Those that a callback has ended, or that have diverged."""
     return [training for training in group if training.stopped is not None]
 
 

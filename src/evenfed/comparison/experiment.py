@@ -26,7 +26,7 @@ from . import toml_keys
 from .analysis.configuration import config_of, repetitions
 from .federations import folder_name
 from .loss_and_score import KEYS, LossAndScore
-from .runs import NoiseFloorChoice, check_noise_floor, plan_runs, seed_list
+from .runs import NoiseFloorChoice, are_seeds, check_noise_floor, plan_runs, seed_list
 from .variants import Variant, value_of, with_baseline
 
 DEMO = Path("@demo")
@@ -108,7 +108,9 @@ class Experiment:
         if selected_on is not None:
             check_choice("selected_on", selected_on, ("validation", "test"))
         data = _table(table, "data")
-        toml_keys.check_data(data)
+        toml_keys.check("data", data)
+        tune = _table(table, "tune")
+        toml_keys.check("tune", tune)
         shared = Settings.of(train)
         variants: list[Variant] = []
         for label, options in algorithms.items():
@@ -127,7 +129,7 @@ class Experiment:
             quick=_table(table, "quick"),
             selected_on=selected_on,
             track=chosen(table.get("track", {})),
-            tune=_tune(table),
+            tune=tune,
             modules=_modules(table),
             variants=tuple(with_baseline(variants)),
         )
@@ -167,7 +169,7 @@ class Experiment:
                 data[key] = value
             else:
                 experiment = experiment.with_value(place, value)
-        toml_keys.check_data(data)
+        toml_keys.check("data", data)
         changed_data = experiment.data.changed(_rooted(data, Path.cwd()))
         return dataclasses.replace(experiment, data=changed_data)
 
@@ -200,7 +202,7 @@ class Experiment:
             train = Settings.of(options)
             return dataclasses.replace(self, train=train)
         if part == "data":
-            toml_keys.check_data([key])
+            toml_keys.check("data", [key])
             data = self.data.changed({key: value})
             return dataclasses.replace(self, data=data)
         if part == "model":
@@ -209,7 +211,6 @@ class Experiment:
         return self._with_option(part, key, value)
 
     def _with_option(self, label: str, key: str, value: Any) -> "Experiment":
-        """With one hyper-parameter or option of an entry set."""
         labels = [variant.label for variant in self.variants]
         entry, _, option = label.rpartition(".")
         if label not in labels and entry in labels and option in VARIANT:  # an option of an entry's option
@@ -347,18 +348,9 @@ def _federations(seeds: Any, data: TomlTable) -> tuple[int, ...]:
         return ()
     if "seed" in data:
         raise InputError("federations and data.seed: give one of them; federations are values of data.seed")
-    is_valid = isinstance(seeds, list)
-    if is_valid:
-        is_valid = all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not is_valid or len(set(seeds)) < len(seeds):
+    if not isinstance(seeds, list) or not are_seeds(seeds):
         raise InputError(f"federations = {seeds!r}: give a list of different values of data.seed, such as [0, 1, 2]")
     return tuple(seeds)
-
-
-def _tune(table: TomlTable) -> dict[str, Any]:
-    options = _table(table, "tune")
-    toml_keys.check_tune(options)
-    return options
 
 
 def _table(table: TomlTable, key: str) -> dict[str, Any]:

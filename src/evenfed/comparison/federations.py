@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..core.errors import InputError
 from .storage.folder import RunFolder
-from .storage.pack import PACKED
+from .storage.pack import PACKED, holds_runs
 
 _FOLDER = re.compile(r"federation-(\d+)")
 
@@ -35,12 +35,7 @@ def comparison_in(folder: Path) -> Path:
 
 
 def _is_comparison(folder: Path) -> bool:
-    """Whether it holds runs, packed runs or federations."""
-    packed = folder / PACKED
-    if packed.exists():
-        return True
-    inside = [*RunFolder.all_in(folder), *folders_inside(folder)]
-    return bool(inside)
+    return holds_runs(folder) or bool(folders_inside(folder))
 
 
 def expanded(folders: Iterable[Path]) -> list[Path]:
@@ -65,8 +60,7 @@ def waiting(folders: Iterable[Path]) -> list[Path]:
 
 def has_results(folder: Path) -> bool:
     """Whether a comparison's folder holds a finished run, packed or not."""
-    packed = folder / PACKED
-    if packed.exists():
+    if (folder / PACKED).exists():
         return True
     return any(run.finished for run in RunFolder.all_in(folder))
 

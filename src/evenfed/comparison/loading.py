@@ -129,10 +129,11 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
 
 
 def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
-    """Refuse a module of another kind than the one trained."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module like the one trained")
-    saved: dict[str, Tensor] = {**_parameters(state), **state.server.buffers}
+    parameters = state.server.deployed_params
+    assert isinstance(parameters, dict)
+    saved: dict[str, Tensor] = {**parameters, **state.server.buffers}
     own: dict[str, Tensor] = dict(model.named_parameters())
     own.update(model.named_buffers())
     another = f"{folder.path} was trained with another model"
@@ -149,12 +150,6 @@ def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
                 f"{another}: the one given has {name}, which was not trained; give the same, or freeze that parameter "
                 "(requires_grad_(False))"
             )
-
-
-def _parameters(state: State) -> dict[str, Tensor]:
-    parameters = state.server.deployed_params
-    assert isinstance(parameters, dict)
-    return parameters
 
 
 def _settings(train: Table) -> Settings:

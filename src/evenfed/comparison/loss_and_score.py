@@ -49,11 +49,8 @@ class LossAndScore:
         """The functions by key, as `Problem.on` and Flower's client app take them; one's own are imported."""
         functions: dict[str, Any] = {}
         for key, name in self.describe().items():
-            known: Mapping[str, Any] = _KNOWN[key]
-            if name in known:
-                functions[key] = known[name]
-            else:
-                functions[key] = models.imported(name, key, "module.function")
+            known = _KNOWN[key].get(name)
+            functions[key] = known or models.imported(name, key, "module.function")
         return functions
 
     @property

@@ -10,7 +10,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ..simulate.state import Run
 from ..spread.dispatcher import Dispatcher, DispatchObserver, WorkerSlot, raise_failures
 from ..spread.local import local_places
 from ..spread.options import SLURM, SLURM_JOBS, SpreadOptions
-from ..spread.remote_call import Errand, JobResult
+from ..spread.remote_call import JobResult, Task
 from .progress import WorkersProgress
 from .session import stop_requested
 from .storage.folder import RunFolder
@@ -125,19 +125,16 @@ def _read(path: Path) -> list[Division]:
 def held(part: ComparisonPart) -> Iterator[None]:
     """One process at a time trains a part. A worker that was left behind is given time to save and end."""
     deadline = time.monotonic() + _PATIENCE
-    while True:
-        holding = locked(part.folder)
-        try:
-            holding.__enter__()
-            break
-        except InputError:
-            if time.monotonic() > deadline or not part.folder.is_dir():
-                raise
-            time.sleep(0.2)
-    try:
+    with ExitStack() as lock:
+        while True:
+            try:
+                lock.enter_context(locked(part.folder))
+                break
+            except InputError:
+                if time.monotonic() > deadline or not part.folder.is_dir():
+                    raise
+                time.sleep(0.2)
         yield
-    finally:
-        holding.__exit__(None, None, None)
 
 
 def places_in(root: Path, spread: SpreadOptions, runs: int) -> list[WorkerSlot]:
@@ -157,16 +154,16 @@ def places_in(root: Path, spread: SpreadOptions, runs: int) -> list[WorkerSlot]:
 def train_parts(
     parts: Sequence[ComparisonPart],
     places: Sequence[WorkerSlot],
-    errand_of: Callable[[ComparisonPart], Errand],
+    task_of: Callable[[ComparisonPart], Task],
     shares: WorkersProgress,
 ) -> None:
     """Have all parts trained by workers. Raises `Interruption` after a Ctrl-C, when all is on disk.
 
     A part that fails does not end the others; its sentence is raised when they are done.
     """
-    errands = [errand_of(part) for part in parts]
+    tasks = [task_of(part) for part in parts]
     with stop_requested() as stop:
-        outcomes = Dispatcher(errands, places, _Watched(parts, shares), stop).carry_out()
+        outcomes = Dispatcher(tasks, places, _Watched(parts, shares), stop).carry_out()
         if stop():
             raise Interruption
     raise_failures(outcomes, _KEPT)
@@ -183,22 +180,22 @@ class _Watched(DispatchObserver):
         rounds = sum(run.settings.rounds for run in runs)
         shares.begin(rounds - self.begun_with, len(runs), len(parts))
 
-    def standing(self, errand: int) -> int:
-        return _rounds_done(self.parts[errand])
+    def progress(self, task: int) -> int:
+        return _rounds_done(self.parts[task])
 
-    def started(self, errand: int, place: str) -> None:
-        runs = _runs_in_words(self.parts[errand])
+    def started(self, task: int, place: str) -> None:
+        runs = _runs_in_words(self.parts[task])
         self.shares.say(f"{place}: {runs}", detail=True)
 
-    def lost(self, errand: int, place: str, why: str) -> None:
-        runs = _runs_in_words(self.parts[errand])
+    def lost(self, task: int, place: str, why: str) -> None:
+        runs = _runs_in_words(self.parts[task])
         self.shares.say(f"{place} was lost: {why}; another worker goes on with its {runs} from their checkpoints")
 
-    def ended(self, errand: int, place: str, outcome: JobResult) -> None:
+    def ended(self, task: int, place: str, outcome: JobResult) -> None:
         for sentence in outcome.damage:
             warnings.warn(sentence, DamageWarning, stacklevel=2)
         if outcome.trace:
-            path = self.parts[errand].folder / "error.txt"
+            path = self.parts[task].folder / "error.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(path, outcome.trace)
             self.shares.say(f"{place} failed: {outcome.message} (where: {path})")
@@ -214,7 +211,6 @@ class _Watched(DispatchObserver):
 
 
 def _rounds_done(part: ComparisonPart) -> int:
-    """Rounds of all runs of the part, as far as they are saved."""
     total = 0
     for run in part.runs:
         folder = RunFolder.of(part.root, run)

@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
@@ -51,78 +52,63 @@ def progress_page() -> "Console":
     return Console(file=stream, highlight=False, force_jupyter=False, soft_wrap=not is_terminal)
 
 
-class RoundsCounter:
-    """Shows the rounds of runs that train together. `talks`: first print which runs train, and on which engine."""
+@dataclass(eq=False)
+class _Meter:
+    """How much is done: a bar in a terminal, else a line for every tenth."""
 
-    def __init__(self, page: "Console", talks: bool = True) -> None:
-        self.page = page
-        self.talks = talks
-        self.bar: Progress | None = None
-        self.task: TaskID | None = None
-        self.names: list[str] = []
-        self.engine = ""
-        self.began = 0.0  # when the first of these rounds began, by the monotonic clock
-        self.rounds_before = 0
+    page: "Console"
+    total: int = 1
+    share_printed: float = 0.0
+    bar: "Progress | None" = None
+    task: "TaskID | None" = None
+
+    def begin(self, total: int) -> None:
+        self.total = total
         self.share_printed = 0.0
-
-    def __call__(
-        self,
-        runs: Sequence[Run],
-        records: Sequence[Record],
-        engine: str,
-    ) -> None:
-        count = len(runs)
-        done = records[0].index + 1
-        total = runs[0].settings.rounds
-        names = [run.name for run in runs]
-        if names != self.names:
-            fewer = set(names) < set(self.names)  # a callback stopped the others
-            self.names = names
-            elapsed = sum(record.seconds for record in records)
-            self.began = time.monotonic() - elapsed
-            self.rounds_before = done - 1
-            if not fewer:
-                self.share_printed = 0.0
-                self._introduce(runs, total)
-        if engine != self.engine and self.talks:  # at first, and when less fits into memory than was thought
-            self.engine = engine
-            self.page.print(f"engine: {engine}", markup=False)
-        elapsed = time.monotonic() - self.began
-        seconds = max(elapsed, 1e-9)
-        rounds = done - self.rounds_before
-        pace = rounds * count / seconds
-        shown_pace = f"{pace:.0f} rounds/s"
-        seconds_left = (total - done) * count / pace
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=done, pace=shown_pace)
-        else:
-            shown_runs = counted(count, "run")
-            line = f"round {done} of {total}, {shown_runs}, {shown_pace}, {seconds_left:.0f} s left"
-            self._print(line, done / total)
-
-    def _print(self, line: str, share: float) -> None:
-        """A line for every tenth of the rounds."""
-        if share == 1 or share >= self.share_printed + 0.1:
-            self.share_printed = share
-            self.page.print(line)
-
-    def _introduce(self, runs: Sequence[Run], total: int) -> None:
-        labels = list(dict.fromkeys(run.label for run in runs))
-        shown = first_of(labels, _LABELS_SHOWN)
-        if self.talks:
-            self.page.print(f"{counted(len(runs), 'run')}, {total} rounds each: {shown}", markup=False)
-        if self.page.is_terminal:
-            self._show_bar(total)
-
-    def _show_bar(self, total: int) -> None:
+        if not self.page.is_terminal:
+            return
         if self.bar is None:
             self.bar = _bar(self.page)
             self.bar.start()
         self.task = self.bar.add_task("", total=total, pace="")
 
-    def stop(self) -> None:
+    def show(self, done: int, pace: str, line: str) -> None:
+        """`line` is for where there is no bar."""
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=done, pace=pace)
+        else:
+            self.print(line, done / self.total)
+
+    def print(self, line: str, share: float) -> None:
+        is_complete = share >= 1 > self.share_printed
+        is_next_tenth = share >= self.share_printed + 0.1
+        if is_complete or is_next_tenth:
+            self.share_printed = share
+            self.page.print(line)
+
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+class _NotebookMeter(_Meter):
+    """One line in a notebook, rewritten in place."""
+
+    printed_at = 0.0
+    width = 0
+
+    def print(self, line: str, share: float) -> None:
+        now = time.monotonic()
+        if share < 1 and now - self.printed_at < _NOTEBOOK_SECONDS:
+            return
+        self.printed_at = now
+        self.width = max(self.width, len(line))
+        sys.stderr.write("\r" + line.ljust(self.width))
+
+    def close(self) -> None:
+        if self.width:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
 
 
 def _bar(page: "Console") -> "Progress":
@@ -138,15 +124,59 @@ def _bar(page: "Console") -> "Progress":
     )
 
 
+@dataclass(eq=False)
+class RoundsCounter:
+    """Shows the rounds of runs that train together."""
+
+    page: "Console"
+    meter: _Meter
+    talks: bool = True  # whether it first prints which runs train, and on which engine
+    names: Sequence[str] = ()
+    engine: str = ""
+    began: float = 0.0  # when the first of these rounds began, by the monotonic clock
+    rounds_before: int = 0
+
+    def __call__(self, runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
+        count = len(runs)
+        done = records[0].index + 1
+        total = runs[0].settings.rounds
+        names = [run.name for run in runs]
+        if names != self.names:
+            fewer = set(names) < set(self.names)  # a callback stopped the others
+            self.names = names
+            elapsed = sum(record.seconds for record in records)
+            self.began = time.monotonic() - elapsed
+            self.rounds_before = done - 1
+            if not fewer:
+                self._introduce(runs, total)
+        if engine != self.engine and self.talks:  # at first, and when less fits into memory than was thought
+            self.engine = engine
+            self.page.print(f"engine: {engine}", markup=False)
+        elapsed = time.monotonic() - self.began
+        rounds = done - self.rounds_before
+        pace = rounds * count / max(elapsed, 1e-9)
+        shown_pace = f"{pace:.0f} rounds/s"
+        seconds_left = (total - done) * count / pace
+        shown_runs = counted(count, "run")
+        line = f"round {done} of {total}, {shown_runs}, {shown_pace}, {seconds_left:.0f} s left"
+        self.meter.show(done, shown_pace, line)
+
+    def _introduce(self, runs: Sequence[Run], total: int) -> None:
+        labels = list(dict.fromkeys(run.label for run in runs))
+        shown = first_of(labels, _LABELS_SHOWN)
+        if self.talks:
+            number = counted(len(runs), "run")
+            self.page.print(f"{number}, {total} rounds each: {shown}", markup=False)
+        self.meter.begin(total)
+
+    def close(self) -> None:
+        self.meter.close()
+
+
 class _VerboseCounter(RoundsCounter):
     """Also a line for every round of every run: losses before training, scores where the round was evaluated."""
 
-    def __call__(
-        self,
-        runs: Sequence[Run],
-        records: Sequence[Record],
-        engine: str,
-    ) -> None:
+    def __call__(self, runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:
         super().__call__(runs, records, engine)
         for run, record in zip(runs, records, strict=True):
             line = f"{run.name}: round {record.index + 1} of {run.settings.rounds}"
@@ -170,26 +200,6 @@ def _ranged(name: str, values: NDArray[np.float64]) -> str:
     return f", {name} {mean:.4f} (clients: {lowest:.4f} to {highest:.4f})"
 
 
-class _NotebookCounter(RoundsCounter):
-    """One line in a notebook, rewritten in place."""
-
-    printed_at = 0.0
-    width = 0
-
-    def _print(self, line: str, share: float) -> None:
-        now = time.monotonic()
-        if share < 1 and now - self.printed_at < _NOTEBOOK_SECONDS:
-            return
-        self.printed_at = now
-        self.width = max(self.width, len(line))
-        sys.stderr.write("\r" + line.ljust(self.width))
-
-    def stop(self) -> None:
-        if self.width:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
-
-
 class WorkersProgress:
     """Progress of runs that workers train: rounds done, and messages about the workers. This one shows nothing."""
 
@@ -203,51 +213,36 @@ class WorkersProgress:
         """Print a message. `detail`: only with --verbose."""
 
 
+@dataclass(eq=False)
 class _ShownWorkersProgress(WorkersProgress):
-    """A bar in a terminal, else a line for every tenth."""
-
-    def __init__(self, page: "Console", detail: Verbosity) -> None:
-        self.page = page
-        self.detail = detail
-        self.bar: Progress | None = None
-        self.task: TaskID | None = None
-        self.total = 1
-        self.share_printed = 0.0
-        self.began = 0.0
+    page: "Console"
+    meter: _Meter
+    detail: Verbosity
+    began: float = 0.0
 
     def begin(self, rounds: int, runs: int, parts: int) -> None:
-        self.total = max(1, rounds)
         self.began = time.monotonic()
         divided = counted(parts, "part")
         self.page.print(f"{runs} runs in {divided}, one worker each; {rounds} rounds in all")
-        if self.page.is_terminal:
-            self.bar = _bar(self.page)
-            self.bar.start()
-            self.task = self.bar.add_task("", total=self.total, pace="")
+        self.meter.begin(max(1, rounds))
 
     def tell(self, done: int) -> None:
+        if not done:
+            return
         elapsed = time.monotonic() - self.began
         pace = done / max(elapsed, 1e-9)
         digits = 0 if pace >= 10 else 1
         shown_pace = f"{pace:.{digits}f} rounds/s"
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=done, pace=shown_pace)
-            return
-        share = done / self.total
-        is_complete = share >= 1 > self.share_printed
-        is_next_tenth = share >= self.share_printed + 0.1
-        if done and (is_complete or is_next_tenth):
-            self.share_printed = share
-            left = (self.total - done) / pace
-            self.page.print(f"round {done} of {self.total} over all runs, {shown_pace}, {left:.0f} s left")
+        left = (self.meter.total - done) / pace
+        line = f"round {done} of {self.meter.total} over all runs, {shown_pace}, {left:.0f} s left"
+        self.meter.show(done, shown_pace, line)
 
     def say(self, line: str, detail: bool = False) -> None:
         if self.detail is Verbosity.VERBOSE or not detail:
             self.page.print(line, markup=False, soft_wrap=True)
 
-    def stop(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+    def close(self) -> None:
+        self.meter.close()
 
 
 @contextmanager
@@ -256,11 +251,9 @@ def shown_shares(detail: Verbosity) -> Iterator[WorkersProgress]:
     if detail is Verbosity.QUIET:
         yield WorkersProgress()
         return
-    shares = _ShownWorkersProgress(progress_page(), detail)
-    try:
+    page = progress_page()
+    with closing(_ShownWorkersProgress(page, _Meter(page), detail)) as shares:
         yield shares
-    finally:
-        shares.stop()
 
 
 def wanted_detail(wanted: bool | None) -> Verbosity:
@@ -277,28 +270,21 @@ def live(detail: Verbosity = Verbosity.NORMAL) -> Iterator[Listener]:
         yield silence
         return
     kind = _VerboseCounter if detail is Verbosity.VERBOSE else RoundsCounter
-    progress = kind(progress_page())
-    try:
-        yield progress
-    finally:
-        progress.stop()
+    page = progress_page()
+    with closing(kind(page, _Meter(page))) as counter:
+        yield counter
 
 
 @contextmanager
 def shown(wanted: bool | None) -> Iterator[Listener]:
     """Progress of a call from Python while the block runs. None: in terminals and notebooks only."""
-    notebook = _in_notebook()
-    if wanted is None:
-        wanted = notebook or _is_terminal()
-    if not wanted:
+    if wanted_detail(wanted) is Verbosity.QUIET:
         yield silence
         return
     page = progress_page()
-    progress = _NotebookCounter(page, talks=False) if notebook else RoundsCounter(page, talks=False)
-    try:
-        yield progress
-    finally:
-        progress.stop()
+    meter = _NotebookMeter(page) if _in_notebook() else _Meter(page)
+    with closing(RoundsCounter(page, meter, talks=False)) as counter:
+        yield counter
 
 
 def silence(runs: Sequence[Run], records: Sequence[Record], engine: str) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(display.Shown):
     """A run, finished unless it was loaded before its end. `print` shows a short table."""
 
     label: str
@@ -230,19 +230,15 @@ class Result:
     def __repr__(self) -> str:
         return f"<Result: {self._title}>"
 
-    def __str__(self) -> str:
-        return display.as_text(self._table())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._table())
-
     @property
     def _title(self) -> str:
         rounds = counted(len(self.records), "round")
         clients = display.clients_in_words(len(self.client_names), [self.history])
         return f"{self.label}, seed {self.seed}: {rounds}, {clients}"
 
-    def _table(self) -> "Table":
+    def _tables(self) -> "list[Table]":
+        from ..report import brief
+
         notes = []
         if self.stopped is not None:
             notes.append(f"Stopped early: {self.stopped}.")
@@ -250,7 +246,7 @@ class Result:
             notes.append(f"Broke down: {self.history.breakdown}.")
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return display.table_of_run(self._title, self.history, notes)
+        return [brief.of_run(self._title, self.history, notes)]
 
     @property
     def _state(self) -> State:
@@ -282,7 +278,7 @@ class Result:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Labelled[Result]):
+class Comparison(display.Shown, Labelled[Result]):
     """Several algorithms and seeds, trained on the same clients from the same initial models.
 
     `print` shows a table, `comparison["semi_vred"]` gives an entry's results, one per seed. It is a mapping: `keys`,
@@ -370,29 +366,27 @@ class Comparison(Labelled[Result]):
         """Write one HTML file that opens offline: the verdict, a table and every chart."""
         return display.page_on(self.every, self.folder, Path(path))
 
-    def __repr__(self) -> str:
-        return str(self)
+    def _tables(self) -> "list[Table]":
+        from ..report import brief
 
-    def __str__(self) -> str:
-        return display.as_text(self._table())
-
-    def _repr_html_(self) -> str:
-        return display.as_html(self._table())
-
-    def _table(self) -> "Table":
         rounds = max(len(result.records) for result in self.every)
         first = self.every[0]
         seeds = len(next(iter(self.results.values())))
         late = min(first.history.last_rounds, rounds)
         histories = _histories(self.every)
-        clients = display.clients_in_words(len(first.client_names), histories)
-        title = display.title_of_comparison(len(self), seeds, rounds, clients, late)
+        amounts = [
+            counted(len(self), "entry", "entries"),
+            counted(seeds, "seed"),
+            counted(rounds, "round"),
+            display.clients_in_words(len(first.client_names), histories),
+        ]
+        title = f"{', '.join(amounts)}; average of the last {counted(late, 'round')}"
         notes = [display.SPREAD_NOTE] if seeds > 1 else []
         for label, results in self.results.items():
             notes += notes_on(label, _histories(results))
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return display.table_of_comparison(title, self.rows, self.noise_floor, notes)
+        return [brief.of_comparison(title, self.rows, self.noise_floor, notes)]
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

@@ -21,7 +21,7 @@ from ..data import DataSettings, Federation, federate
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from ..spread.options import SpreadOptions
-from ..spread.remote_call import Errand
+from ..spread.remote_call import Task
 from .analysis.configuration import differences
 from .analysis.findings import Findings
 from .driver import Listener, closed
@@ -54,12 +54,13 @@ def complete(experiment: Experiment, out: Path, listen: Listener, introduce: Int
         if not waiting:
             return
         experiment.train.device_here()
-        parts = parts_of(root, _runs_of(experiment), waiting, 0)
         federation = federate(experiment.data)
         introduce(federation)
         if experiment.train.engine == "flower":
             _run_on_flower(experiment, federation, waiting, root, listen)
-        elif not parts:
+            return
+        parts = parts_of(root, _runs_of(experiment), waiting, 0)
+        if not parts:
             _run_here(experiment, federation, waiting, root, listen)
         for part in parts:
             with held(part):
@@ -80,7 +81,10 @@ def complete_by_workers(
     with ExitStack() as locks:
         left_to_do: dict[Path, tuple[Experiment, list[Run]]] = {}  # by folder
         for experiment in experiments:
-            _refuse_flower(experiment)
+            if experiment.train.engine == "flower":
+                raise InputError(
+                    "engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'"
+                )
             root = (out / experiment.name).resolve()
             locks.enter_context(locked(root))
             waiting = _waiting(experiment, root)
@@ -99,16 +103,11 @@ def complete_by_workers(
         for root, (experiment, waiting) in left_to_do.items():
             parts += parts_of(root, _runs_of(experiment), waiting, parts_each)
 
-        def errand_of(part: ComparisonPart) -> Errand:
+        def task_of(part: ComparisonPart) -> Task:
             experiment, _ = left_to_do[part.root]
             return functools.partial(_train_part, experiment, part)
 
-        train_parts(parts, places, errand_of, shares)
-
-
-def _refuse_flower(experiment: Experiment) -> None:
-    if experiment.train.engine == "flower":
-        raise InputError("engine='flower' has workers of its own; leave out --workers and --cluster, or use 'parallel'")
+        train_parts(parts, places, task_of, shares)
 
 
 def _train_part(experiment: Experiment, part: ComparisonPart) -> None:

@@ -130,7 +130,6 @@ def _repeated(
     settings: Settings,
     seeds: Sequence[int],
 ) -> list[Run]:
-    """FedAvg once more for every seed."""
     step = _OTHER_BATCHES if label == PAIRED_FLOOR_LABEL else _OTHER_SEEDS
     away = step
     while any(seed + away in seeds for seed in seeds):
@@ -153,7 +152,7 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     is_bool = isinstance(numbers, bool)
     if isinstance(numbers, int) and not is_bool:
         numbers = range(numbers)
-    if not _are_seeds(numbers):
+    if not are_seeds(numbers):
         raise InputError(
             f"seeds={seeds!r}: give a number of seeds, 1 to {MOST_SEEDS:,}, or a list such as [0] of distinct whole "
             "numbers"
@@ -161,7 +160,8 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return list(numbers)
 
 
-def _are_seeds(numbers: Any) -> bool:
+def are_seeds(numbers: Any) -> bool:
+    """Whether these are distinct whole numbers from 0, not absurdly many."""
     if not isinstance(numbers, Sequence) or numbers[MOST_SEEDS:]:
         return False
     for seed in numbers:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -65,15 +64,14 @@ def train_in(
         together.setdefault(training.engine_key, []).append(training)
     for group in together.values():
         starts = _starts(root, [training.run for training in group])
-        for training, at in zip(group, starts, strict=True):
-            _resume(training, RunFolder.of(root, training.run), at)
+        for training in group:
+            _resume(training, RunFolder.of(root, training.run), starts[training.run.name])
     with stop_requested() as stop, ThreadPoolExecutor(1) as background:
-        disk = DiskSink(root, headers, problem.device, listen, checkpoint_seconds, stop, background)
+        disk = DiskSink(listen, root, headers, problem.device, checkpoint_seconds, stop, background)
         drive(trainings, disk, callbacks, _by_engine(planned, problem, drawn))
 
 
 def _by_engine(runs: Sequence[Run], problem: Problem, drawn: InitialModels | None) -> dict[EngineKey, list[Run]]:
-    """The runs that could share an engine."""
     sharing: dict[EngineKey, list[Run]] = {}
     for run in runs:
         own = problem if drawn is None else drawn.problem(run.settings.seed)
@@ -93,42 +91,35 @@ def _resume(training: Training, folder: RunFolder, at: int) -> None:
     folder.forget(keep=at)
 
 
-def _starts(root: Path, runs: Sequence[Run]) -> list[int]:
-    """The round at which each run resumes. Runs that were trained together resume together.
+def _starts(root: Path, runs: Sequence[Run]) -> dict[str, int]:
+    """The round at which each run resumes, by its name. Runs that were trained together resume together.
 
     Who shares a stack may change a result's last bits. Runs of one session started it at the same round. A run that
     has lost its checkpoints starts again without the others.
     """
-    sessions: dict[_Session, list[_SavedRounds]] = {}
+    saved: dict[str, set[int]] = {}  # the rounds that each run has checkpoints of
+    sessions: dict[_Session, list[str]] = {}
     for run in runs:
         folder = RunFolder.of(root, run)
         header = folder.header()
-        saved_run = _SavedRounds(run.name, set(folder.sound_checkpoints()))
+        saved[run.name] = set(folder.sound_checkpoints())
         session = None
-        is_lost = not saved_run.rounds and header is not None and header.seconds > 0
-        if header is not None and not is_lost:
-            started_at = header.resumed_at[-1] if header.resumed_at else 0
-            session = (header.finished, started_at)
-        sessions.setdefault(session, []).append(saved_run)
-    starts: dict[str, int] = {}
-    for together in sessions.values():
-        saved = [saved_run.rounds for saved_run in together]
-        common = set.intersection(*saved)
-        for saved_run in together:
-            start = 0
-            if all(saved):
-                newest = max(saved_run.rounds)
-                start = max(common, default=newest)
-            starts[saved_run.run] = start
-    return [starts[run.name] for run in runs]
-
-
-@dataclass(frozen=True)
-class _SavedRounds:
-    """The rounds that a run has checkpoints of."""
-
-    run: str
-    rounds: set[int]
+        if header is not None:
+            has_lost_all = header.seconds > 0 and not saved[run.name]
+            if not has_lost_all:
+                started_at = header.resumed_at[-1] if header.resumed_at else 0
+                session = (header.finished, started_at)
+        sessions.setdefault(session, []).append(run.name)
+    starts = dict.fromkeys(saved, 0)
+    for names in sessions.values():
+        together = [saved[name] for name in names]
+        if not all(together):
+            continue
+        common = set.intersection(*together)
+        for name in names:
+            newest = max(saved[name])
+            starts[name] = max(common, default=newest)
+    return starts
 
 
 @contextmanager

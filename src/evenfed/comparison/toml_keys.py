@@ -1,7 +1,7 @@
 """The keys of an experiment's file and of its tables, and the right place of a misplaced key."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.choices import refuse_unknown
@@ -25,9 +25,11 @@ _TOP = (
     "tune",
     "modules",
 )
-_DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
-_TRAIN = (*loss_and_score.KEYS, *(field.name for field in dataclasses.fields(Settings)))
-_TUNE = ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds")
+_KEYS = {  # of tables
+    "train": (*loss_and_score.KEYS, *(field.name for field in dataclasses.fields(Settings))),
+    "data": tuple(field.name for field in dataclasses.fields(DataSettings)),
+    "tune": ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds"),
+}
 _SEEDS = ("seed", "batch_seed")  # of one run; an experiment has several
 
 
@@ -38,22 +40,18 @@ def check_top(keys: Iterable[str]) -> None:
             raise unknown("key of the experiment", key, _TOP, _hint(key))
 
 
-def check_data(keys: Iterable[str]) -> None:
-    """Refuse what is no key of [data]."""
-    _check(keys, _DATA, "data")
-
-
-def check_tune(keys: Iterable[str]) -> None:
-    """Refuse what is no key of [tune]."""
-    _check(keys, _TUNE, "tune")
+def check(table: str, keys: Iterable[str]) -> None:
+    """Refuse what is no key of the table: `data` or `tune`."""
+    for key in keys:
+        if key not in _KEYS[table]:
+            raise unknown(f"key of {table}", key, _KEYS[table])
 
 
 def check_train(options: Mapping[str, Any]) -> None:
-    """Refuse what is no key of [train]."""
     for key in _SEEDS:
         if key in options:
             raise InputError(f"train.{key}: an experiment has `seeds` (a number or a list) at its top, not a seed")
-    allowed = [key for key in _TRAIN if key not in _SEEDS]
+    allowed = [key for key in _KEYS["train"] if key not in _SEEDS]
     refuse_unknown("option", options, allowed)
 
 
@@ -63,27 +61,23 @@ def place_of(key: str) -> str | None:
     >>> place_of("rounds"), place_of("concentration")
     ('train.rounds', 'data.concentration')
     """
-    for table, keys in (("train", _TRAIN), ("data", _DATA)):
-        if key in keys and key not in _SEEDS:
+    for table in _tables_with(key):
+        if table != "tune":
             return f"{table}.{key}"
     return None
+
+
+def _tables_with(key: str) -> list[str]:
+    if key in _SEEDS:
+        return []
+    return [table for table, keys in _KEYS.items() if key in keys]
 
 
 def _hint(key: str) -> str | None:
     """The table that a misplaced key belongs in; None if it is in no table."""
     if key == "seed":
         return "did you mean 'seeds' (of the runs), or 'seed' of the table [data] (of the split)?"
-    tables = []
-    for table, keys in (("train", _TRAIN), ("data", _DATA), ("tune", _TUNE)):
-        if key in keys and key not in _SEEDS:
-            tables.append(f"[{table}]")
+    tables = [f"[{table}]" for table in _tables_with(key)]
     if not tables:
         return None
-    places = " or ".join(tables)
-    return f"'{key}' belongs in {places}: put it below that line."
-
-
-def _check(keys: Iterable[str], allowed: Sequence[str], table: str) -> None:
-    for key in keys:
-        if key not in allowed:
-            raise unknown(f"key of {table}", key, allowed)
+    return f"'{key}' belongs in {' or '.join(tables)}: put it below that line."

@@ -34,6 +34,7 @@ class Variant:
     label: str
     algorithm: Algorithm
     options: Options = field(default_factory=dict)  # of `Settings`, for this entry only
+    table: str = field(default="", repr=False, compare=False)  # of the experiment's file that it comes from
 
     def __post_init__(self) -> None:
         is_hidden = self.label.startswith(".")
@@ -111,7 +112,8 @@ class Variant:
         fixed = dict(table)
         dials = fixed.pop("grid", None)
         if dials is None:
-            return [cls.of(label, fixed)]
+            variant = cls.of(label, fixed)
+            return [dataclasses.replace(variant, table=label)]
         written = fixed.pop("algorithm", label)
         method, in_brackets = _split(str(written))
         fixed = {**in_brackets, **fixed}
@@ -125,7 +127,7 @@ class Variant:
                     point[key] = value
             options = {"algorithm": method, **fixed, **point}
             variant = cls.of(_label(name, {**shown, **point}), options)
-            variants.append(variant)
+            variants.append(dataclasses.replace(variant, table=label))
         return variants
 
     @classmethod
@@ -155,8 +157,9 @@ class Variant:
         name, _ = _split(self.label)
         if key == "mu" and plain(name) == _FEDPROX:
             key = "prox"
-        table = {"algorithm": self.algorithm, **self.options, key: value}
-        return Variant.of(self.label, table)
+        options = {"algorithm": self.algorithm, **self.options, key: value}
+        changed = Variant.of(self.label, options)
+        return dataclasses.replace(changed, table=self.table)
 
 
 @dataclass(frozen=True)
@@ -192,25 +195,43 @@ class ParsedAlgorithm:
         return cls(find(name), values)
 
 
-def parse_list(text: str, known: Mapping[str, Variant] | None = None) -> list[Variant]:
-    """Entries separated by commas outside brackets; a label of `known` is that entry.
+def parse_list(text: str, known: Sequence[Variant] = ()) -> list[Variant]:
+    """Entries separated by commas outside brackets: names of algorithms, or what `known` entries are called.
+
+    The name of a table of an experiment's file stands for all its entries, a label for one.
 
     >>> [v.label for v in parse_list("fedavg, vred[beta=0.5,smooth=0.25]")]
     ['fedavg', 'vred[beta=0.5,smooth=0.25]']
+    >>> known = Variant.grid("vred", {"grid": {"beta": [0.5, 1.0]}})
+    >>> [v.label for v in parse_list("vred,term", known)]
+    ['vred[beta=0.5]', 'vred[beta=1.0]', 'term']
     """
+    by_name = _by_table_and_label(known)
     variants = []
     for part in _COMMA_OUTSIDE_BRACKETS.split(text):
         entry = part.strip()
         if not entry:
             continue
-        labels = [label for label in known or {} if is_same_name(label, entry)]
-        if known and entry in known:
-            labels = [entry]
-        if known and len(labels) == 1:
-            variants.append(known[labels[0]])
+        names = [name for name in by_name if is_same_name(name, entry)]
+        if entry in by_name:
+            names = [entry]
+        if len(names) == 1:
+            variants += by_name[names[0]]
         else:
             variants.append(Variant.parse(entry))
     return distinct(variants)
+
+
+def _by_table_and_label(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
+    """What each name stands for; where a table and an entry have the same name, it is the table's."""
+    by_name: dict[str, list[Variant]] = {}
+    for variant in variants:
+        by_name.setdefault(variant.table or variant.label, []).append(variant)
+    tables = list(by_name)
+    for variant in variants:
+        if not any(is_same_name(table, variant.label) for table in tables):
+            by_name[variant.label] = [variant]
+    return by_name
 
 
 def is_same_name(label: str, written: str) -> bool:
@@ -234,22 +255,17 @@ def distinct(variants: Sequence[Variant]) -> list[Variant]:
 
 def with_baseline(variants: Sequence[Variant]) -> list[Variant]:
     """FedAvg first, added if missing: every comparison is against it. In any spelling its label is fedavg."""
-    baseline = Variant.parse("fedavg")
-    others = []
     labelled = []
     for variant in variants:
         is_fedavg = variant.algorithm.name == "fedavg"
         if is_fedavg and is_same_name(variant.label, "fedavg"):
             variant = dataclasses.replace(variant, label="fedavg")
         labelled.append(variant)
-    for variant in distinct(labelled):
-        if variant.label == "fedavg":
-            baseline = variant
-        else:
-            others.append(variant)
+    by_label = {variant.label: variant for variant in distinct(labelled)}
+    baseline = by_label.pop("fedavg", None) or Variant.parse("fedavg")
     if baseline.algorithm.name != "fedavg":
         raise InputError(f"the label 'fedavg' stands for {baseline.algorithm.name}; give that entry another label")
-    return [baseline, *others]
+    return [baseline, *by_label.values()]
 
 
 def value_of(text: str) -> Any:

@@ -25,7 +25,6 @@ DAMAGES = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)  # w
 
 
 def room(path: Path) -> int:
-    """The bytes a file may expand to."""
     return FREE + MOST * path.stat().st_size
 
 
@@ -74,7 +73,6 @@ def _decompressed(path: Path) -> IO[bytes]:
 
 
 def is_tar(path: Path) -> bool:
-    """Whether a file is a tar archive, compressed or not."""
     try:
         with BoundedReader(path) as stream:
             start = stream.read(512)

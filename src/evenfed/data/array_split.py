@@ -64,7 +64,6 @@ class ArraySplit:
         return rows - tests < self.min_train or tests < self.min_test
 
     def caution(self, sizes: Sequence[int]) -> str | None:
-        """A warning about small clients that are kept."""
         small = sum(map(self.is_small, sizes))
         if not small:
             return None
@@ -89,7 +88,6 @@ class ArraySplit:
 
 
 def refuse_ignored(partition: str, options: Mapping[str, Any]) -> None:
-    """Refuse an option that the partition would not use."""
     for option, value in options.items():
         if value is None or option in OPTIONS_OF[partition]:
             continue
@@ -119,7 +117,8 @@ def drawn_shares(count: int, labels: Rows | None, split: ArraySplit, owners: Any
     draws = MOST_DRAWS if split.small == "redraw" else 1
     for attempt in range(draws):
         seed = split.seed + attempt
-        shares = _drawn(count, labels, split, owners, seed)
+        is_natural = split.partition == "natural"
+        shares = _natural(count, owners) if is_natural else _artificial(count, labels, split, seed)
         large = []
         for share in shares:
             examples = len(share.rows)
@@ -134,18 +133,6 @@ def drawn_shares(count: int, labels: Rows | None, split: ArraySplit, owners: Any
         f"small='{split.small}': {drawn} {split.min_train} training and {split.min_test} test examples; ask for fewer "
         "clients, a larger concentration, or lower minima"
     )
-
-
-def _drawn(
-    count: int,
-    labels: Rows | None,
-    split: ArraySplit,
-    owners: Any,
-    seed: int,
-) -> list[Share]:
-    if split.partition == "natural":
-        return _natural(count, owners)
-    return _artificial(count, labels, split, seed)
 
 
 def _natural(count: int, owners: Any) -> list[Share]:
@@ -166,7 +153,7 @@ def _artificial(count: int, labels: Rows | None, split: ArraySplit, seed: int) -
         raise InputError(f"clients={clients} of {count} examples; give at most one client per example")
     parts: Parts
     if split.partition == "iid":
-        parts = list(map(np.sort, partitions.iid(count, clients, seed)))
+        parts = partitions.iid(count, clients, seed)
     elif labels is None:
         raise InputError(
             f"partition='{split.partition}' splits by class, and these targets are no classes (one whole number per "

@@ -160,7 +160,6 @@ class Examples:
         return Client(self.rows(train), test_part, name)
 
     def rows(self, rows: Rows) -> tuple[Any, Any]:
-        """(inputs, targets) of these rows."""
         take = partial(_taken, rows=rows)
         inputs = trees.mapped(take, self.inputs)
         return inputs, take(self.targets)

@@ -63,7 +63,6 @@ class Source:
 
 
 def find(name: str) -> Source:
-    """The source of that name."""
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
     return SOURCES[name]

@@ -35,7 +35,7 @@ class Federation:
     train: Pool
     validation: Pool | None
     judged: Pool  # what accuracy is measured on: the test examples; with judge = "validation" those of `validation`
-    class_counts: NDArray[np.int64] | None  # [n, classes] of all rows; None for sequences and numbers to predict
+    class_counts: Rows | None  # [n, classes] of all rows; None for sequences and numbers to predict
     padding: int | None
     seed: int  # the one the split was drawn with, after re-drawing
     notes: tuple[str, ...]
@@ -44,11 +44,11 @@ class Federation:
     unseen_names: tuple[str, ...] = ()
 
     @property
-    def train_sizes(self) -> NDArray[np.int64]:
+    def train_sizes(self) -> Rows:
         return self.train.sizes.numpy()
 
     @property
-    def judged_sizes(self) -> NDArray[np.int64]:
+    def judged_sizes(self) -> Rows:
         return self.judged.sizes.numpy()
 
     @property
@@ -129,18 +129,17 @@ def federate(settings: DataSettings) -> Federation:
 
 
 def _judged_rows(split: Split, settings: DataSettings) -> Rows:
-    """The rows that accuracy is measured on."""
     return split.validation if settings.judge == "validation" else split.test
 
 
-def _class_counts(data: Dataset, splits: Sequence[Split]) -> NDArray[np.int64] | None:
+def _class_counts(data: Dataset, splits: Sequence[Split]) -> Rows | None:
     """[n, classes] over all of each client's rows; sequences and numbers to predict have no class."""
     targets = data.labels
     if targets is None:
         return None
     counts = []
     for split in splits:
-        rows = split.all_rows()
+        rows = np.concatenate([split.train, split.validation, split.test])
         labels = targets[rows]
         of_client = np.bincount(labels, minlength=data.classes)
         counts.append(of_client)
@@ -182,13 +181,11 @@ class _Draw:
     notes: tuple[str, ...] = ()
 
     def only(self, positions: Sequence[int]) -> "_Draw":
-        """Some of the clients."""
         names = [self.names[k] for k in positions]
         splits = [self.splits[k] for k in positions]
         return replace(self, names=names, splits=splits)
 
     def noted(self, note: str) -> "_Draw":
-        """The same with another note."""
         return replace(self, notes=(*self.notes, note))
 
 
@@ -222,7 +219,6 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
 
 
 def _small_clients(few: int, total: int, settings: DataSettings, what: str) -> str:
-    """A note: how many clients are small, in what sense, and what was done with them."""
     train = _less_than(settings.min_train)
     test = _less_than(settings.min_test)
     verb = "has" if few == 1 else "have"
@@ -289,7 +285,10 @@ def _partition(data: Dataset, settings: DataSettings, seed: int) -> _Draw:
         if len(own_test):
             split = replace(split, test=own_test)
         splits.append(split)
-    partition.check_trained(splits)
+    if not any(len(split.train) for split in splits):
+        raise InputError(
+            "no client has a training example; raise data.examples or data.train_fraction, or ask for fewer clients"
+        )
     draw = _Draw(names, splits, seed)
     if data.is_test is not None:
         draw = draw.noted(_about_tests(bring_tests, len(parts), settings))
@@ -361,10 +360,10 @@ def _artificial_parts(
             f"partition = {settings.partition} needs classes; '{data.name}' holds sequences or numbers to predict: use "
             "natural or iid"
         )
-    partition.check_clients(clients, total)
+    if clients > total:
+        raise InputError(f"data.clients={clients} of {total:,} examples; give at most one client per example")
     if labels is None or settings.partition == "iid":
-        parts = partition.iid(total, clients, seed)
-        return list(map(np.sort, parts))
+        return partition.iid(total, clients, seed)
     if settings.partition == "shards":
         return partition.shards(labels, clients, settings.shards_per_client, seed)
     return partition.dirichlet(labels, clients, settings.concentration, seed)

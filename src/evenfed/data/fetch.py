@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,7 @@ from ..core.printable import printable
 from ..core.verbosity import Verbosity
 from . import archive, images, stackoverflow, store, text
 from .catalogue import OfficialFile, Source, find
+from .dataset import Dataset
 
 MIRROR = "EVENFED_MIRROR"  # a base URL that replaces the official folder of every file
 TIMEOUT = 30  # seconds without a byte before a connection counts as broken
@@ -31,16 +33,22 @@ Progress = Callable[[int, int], object]  # called with (bytes received, bytes in
 
 Converter = Callable[[Path, Path], None]  # turns the unpacked folder, or the one file, into a stored data set
 
+
+def _saved(read: Callable[[Path], Dataset]) -> Converter:
+    """Of a reader that holds the whole data set in memory."""
+    return lambda source, destination: store.save(read(source), destination)
+
+
 CONVERTERS: dict[str, Converter] = {
-    "mnist": images.convert_mnist,
-    "fashion_mnist": images.convert_fashion_mnist,
+    "mnist": partial(images.convert_idx, "mnist"),
+    "fashion_mnist": partial(images.convert_idx, "fashion_mnist"),
     "cifar10": images.convert_cifar10,
     "cifar100": images.convert_cifar100,
     "cinic10": images.convert_cinic10,
-    "shakespeare": text.convert_shakespeare,
-    "shakespeare_chars": text.convert_shakespeare_chars,
-    "stackexchange": stackoverflow.convert_stackexchange,
-    "stackoverflow": stackoverflow.convert_stackoverflow,
+    "shakespeare": _saved(text.read_shakespeare),
+    "shakespeare_chars": _saved(partial(text.read_shakespeare, task="chars")),
+    "stackexchange": _saved(stackoverflow.read_stackexchange),
+    "stackoverflow": _saved(stackoverflow.read_stackoverflow),
 }
 
 
@@ -183,7 +191,6 @@ def _address(file: OfficialFile) -> str:
 
 
 def _tell(step: str) -> None:
-    """Print one line of `--verbose` on stderr."""
     print(printable(step), file=sys.stderr)
 
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -97,7 +98,6 @@ def _handed_over(stream: IO[bytes]) -> Iterator[Said | Counts]:
 
 
 def _reason(code: int, errors: IO[str]) -> str:
-    """Why the other process ended early."""
     if code == -signal.SIGXCPU:
         return "the HDF5 library makes no progress with it"
     if code < 0:
@@ -117,7 +117,7 @@ def main() -> None:
     try:
         for message in messages(Path(request["path"]), Choice(**request["choice"])):
             print(json.dumps(message), flush=True)
-            _bound(resource.RLIMIT_CPU, _seconds_used() + patience)
+            _bound(resource.RLIMIT_CPU, int(time.process_time()) + patience)
     except InputError as error:
         print(json.dumps(["refused", str(error)]), flush=True)
 
@@ -129,11 +129,6 @@ def _bound(kind: int, amount: int) -> None:
         amount = min(amount, highest)
     with suppress(ValueError, OSError):
         resource.setrlimit(kind, (amount, highest))
-
-
-def _seconds_used() -> int:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return int(usage.ru_utime + usage.ru_stime)
 
 
 def messages(path: Path, choice: Choice) -> Iterator[tuple[str, Any]]:

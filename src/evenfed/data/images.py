@@ -39,28 +39,23 @@ class _Cifar:
 
 CifarReader = Callable[[Path, _Cifar], Batch]
 
-_CIFAR10 = _Cifar(
-    "cifar10",
-    classes=10,
-    label_bytes=1,
-    label_key="labels",
-)
-_CIFAR100 = _Cifar(
-    "cifar100",
-    classes=100,
-    label_bytes=2,
-    label_key="fine_labels",
-)
+_CIFAR10 = _Cifar("cifar10", classes=10, label_bytes=1, label_key="labels")
+_CIFAR100 = _Cifar("cifar100", classes=100, label_bytes=2, label_key="fine_labels")
 
 
-def convert_mnist(source: Path, destination: Path) -> None:
-    """The training files of MNIST in idx format, gzipped or not."""
-    _convert_idx("mnist", source, destination)
-
-
-def convert_fashion_mnist(source: Path, destination: Path) -> None:
-    """The training files of Fashion-MNIST, which has MNIST's layout."""
-    _convert_idx("fashion_mnist", source, destination)
+def convert_idx(name: str, source: Path, destination: Path) -> None:
+    """The training files of MNIST or of Fashion-MNIST in idx format, gzipped or not."""
+    images = _find_idx(source, "train-images-idx3-ubyte")
+    labels = _find_idx(source, "train-labels-idx1-ubyte")
+    if images is None or labels is None:
+        raise InputError(
+            f"{source}: no train-images-idx3-ubyte and train-labels-idx1-ubyte (.gz or not) here; "
+            f"give the folder that holds both files of {name}"
+        )
+    inputs = _read_idx(images, axes=3)[:, None]
+    targets = _read_idx(labels, axes=1).astype(np.int64)
+    _check_labels(targets, 10, source)
+    store.write(destination, name=name, inputs=inputs, targets=targets, classes=10)
 
 
 def convert_cifar10(source: Path, destination: Path) -> None:
@@ -104,14 +99,7 @@ def convert_cinic10(source: Path, destination: Path) -> None:
     targets: list[int] = []
     notes: list[str] = []
     images = _rgb_chunks(files, targets, notes)
-    store.write(
-        destination,
-        name="cinic10",
-        inputs=images,
-        targets=targets,
-        classes=10,
-        notes=notes,
-    )
+    store.write(destination, name="cinic10", inputs=images, targets=targets, classes=10, notes=notes)
 
 
 def _find(source: Path, name: str) -> Path | None:
@@ -121,26 +109,6 @@ def _find(source: Path, name: str) -> Path | None:
         if path.is_file():
             return path
     return None
-
-
-def _convert_idx(name: str, source: Path, destination: Path) -> None:
-    images = _find_idx(source, "train-images-idx3-ubyte")
-    labels = _find_idx(source, "train-labels-idx1-ubyte")
-    if images is None or labels is None:
-        raise InputError(
-            f"{source}: no train-images-idx3-ubyte and train-labels-idx1-ubyte (.gz or not) here; "
-            f"give the folder that holds both files of {name}"
-        )
-    inputs = _read_idx(images, axes=3)[:, None]
-    targets = _read_idx(labels, axes=1).astype(np.int64)
-    _check_labels(targets, 10, source)
-    store.write(
-        destination,
-        name=name,
-        inputs=inputs,
-        targets=targets,
-        classes=10,
-    )
 
 
 def _find_idx(source: Path, name: str) -> Path | None:
@@ -184,13 +152,7 @@ def _write_cifar(
             for start in range(0, len(images), CHUNK):
                 yield images[start : start + CHUNK]
 
-    store.write(
-        destination,
-        name=kind.name,
-        inputs=chunks(),
-        targets=targets,
-        classes=kind.classes,
-    )
+    store.write(destination, name=kind.name, inputs=chunks(), targets=targets, classes=kind.classes)
 
 
 def _read_binary(path: Path, kind: _Cifar) -> Batch:
@@ -221,20 +183,16 @@ def _read_pickled(path: Path, kind: _Cifar) -> Batch:
             f"{path}: a pickled CIFAR batch holds 'data' of [n, 3072] bytes and '{kind.label_key}', n whole numbers; "
             "this one does not: unpack the official archive again"
         )
-    if labels:
-        _check_range(min(labels), max(labels), kind.classes, path)
+    _check_labels(labels, kind.classes, path)  # before numpy, which takes 64 bits of each
     return images.reshape(-1, 3, 32, 32), np.array(labels, np.int64)
 
 
 _CIFAR_LAYOUTS = ((".bin", _read_binary), ("", _read_pickled))  # ending of the files' names, and their reader
 
 
-def _check_labels(labels: Labels, classes: int, path: Path) -> None:
-    if len(labels):
-        _check_range(labels.min(), labels.max(), classes, path)
-
-
-def _check_range(lowest: int, highest: int, classes: int, path: Path) -> None:
+def _check_labels(labels: Sequence[int] | Labels, classes: int, path: Path) -> None:
+    lowest = min(labels, default=0)
+    highest = max(labels, default=0)
     if lowest < 0 or highest >= classes:
         raise InputError(
             f"{path}: labels from {lowest} to {highest}, allowed are 0 to {classes - 1}; "
@@ -289,7 +247,6 @@ def _rgb_chunks(files: list[Labelled], targets: list[int], notes: list[str]) -> 
 
 
 def _rgb(path: Path) -> Images | None:
-    """[3, height, width] of an RGB image, None for any other."""
     try:
         from PIL import Image
     except ImportError as error:

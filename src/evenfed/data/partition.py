@@ -3,7 +3,6 @@
 A partition is a list with the rows of each client; splits are stratified by class within each client.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,25 +22,6 @@ class Split:
     train: Rows
     validation: Rows
     test: Rows
-
-    def all_rows(self) -> Rows:
-        """Train, validation and test together."""
-        parts = (self.train, self.validation, self.test)
-        return np.concatenate(parts)
-
-
-def check_clients(clients: int, examples: int) -> None:
-    """Refuse more clients than examples."""
-    if clients > examples:
-        raise InputError(f"data.clients={clients} of {examples:,} examples; give at most one client per example")
-
-
-def check_trained(splits: Sequence[Split]) -> None:
-    """Refuse a federation without any training example."""
-    if not any(len(split.train) for split in splits):
-        raise InputError(
-            "no client has a training example; raise data.examples or data.train_fraction, or ask for fewer clients"
-        )
 
 
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
@@ -107,10 +87,10 @@ def shards(labels: Rows, clients: int, shards_per_client: int, seed: int) -> Par
 
 
 def iid(rows: int, clients: int, seed: int) -> Parts:
-    """The same distribution for everyone: a random permutation cut into equal parts."""
+    """The same distribution for everyone: a random permutation cut into equal parts, each in the data set's order."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(rows)
-    return np.array_split(shuffled, clients)
+    return list(map(np.sort, np.array_split(shuffled, clients)))
 
 
 def natural(

@@ -8,8 +8,7 @@ their bytes, once shape and size are checked.
 import io
 import math
 import pickletools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,11 @@ from ..core.files import plain_file
 
 LARGEST = 1 << 29  # bytes of a file; CIFAR-100's training part has 155 million
 _MARK = object()
-
-
-@dataclass(frozen=True)
-class _GlobalReference:
-    """A name that a pickle refers to; never looked up."""
-
-    name: str
-
-
-_ARRAY = _GlobalReference("numpy.ndarray")
-_DTYPE = _GlobalReference("numpy.dtype")
-_ENCODE = _GlobalReference("_codecs.encode")
-_RECONSTRUCT = _GlobalReference("numpy.core.multiarray._reconstruct")
+# names that a pickle refers to; they are never looked up
+_ARRAY = object()
+_DTYPE = object()
+_ENCODE = object()
+_RECONSTRUCT = object()
 _KNOWN = {
     "numpy ndarray": _ARRAY,
     "numpy dtype": _DTYPE,
@@ -63,8 +54,7 @@ def read_batch(path: Path) -> dict[str, Any]:
         size = plain_file(path).stat().st_size
         if size > LARGEST:
             raise _NotABatchError(f"it has {size:,} bytes")
-        machine = _UnpicklingMachine()
-        batch = machine.run(path.read_bytes())
+        batch = _executed(path.read_bytes())
     except (IndexError, KeyError) as error:
         raise _refusal(path, "its instructions do not fit together") from error
     except (_NotABatchError, ValueError) as error:
@@ -83,98 +73,82 @@ def _refusal(path: Path, why: str) -> InputError:
     return InputError(f"{path}: not a pickled batch of CIFAR ({why}); unpack the official archive again")
 
 
-class _UnpicklingMachine:
-    """Executes the instructions of one pickle."""
+def _executed(content: bytes) -> Any:
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}  # by number
+    for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):
+        name = opcode.name
+        if name in _VALUES:
+            stack.append(_VALUES[name](argument))
+        elif name in _MAKERS:
+            operands = _popped(stack, opcode)
+            stack.append(_MAKERS[name](*operands))
+        elif name in _PUTS:
+            place = len(memo) if argument is None else argument
+            memo[place] = stack[-1]
+        elif name in _GETS:
+            stack.append(memo[argument])
+        elif name not in _IGNORED:
+            raise _NotABatchError(f"it has the instruction {name}")
+    return stack.pop()
 
-    def __init__(self) -> None:
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
 
-    def run(self, content: bytes) -> Any:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):
-            name = opcode.name
-            if name in _VALUES:
-                value = _VALUES[name](argument)
-                self._stack.append(value)
-            elif name in _STEPS:
-                _STEPS[name](self, argument)
-            elif name not in _IGNORED:
-                raise _NotABatchError(f"it has the instruction {name}")
-        return self._stack.pop()
+def _popped(stack: list[Any], opcode: pickletools.OpcodeInfo) -> list[Any]:
+    """What an instruction takes off the stack: a number of values, or also all above the last mark."""
+    operands = []
+    single = len(opcode.stack_before)
+    if pickletools.markobject in opcode.stack_before:
+        single -= 2  # the mark and what is above it
+        while stack[-1] is not _MARK:
+            operands.append(stack.pop())
+        stack.pop()
+    for _ in range(single):
+        operands.append(stack.pop())
+    operands.reverse()
+    return operands
 
-    def since_mark(self) -> list[Any]:
-        """Pop everything above the last mark."""
-        values = []
-        while self._stack[-1] is not _MARK:
-            values.append(self._stack.pop())
-        self._stack.pop()
-        values.reverse()
-        return values
 
-    def tuple_of(self, length: int) -> None:
-        values = [self._stack.pop() for _ in range(length)]
-        values.reverse()
-        self._stack.append(tuple(values))
+def _extended(target: Any, *values: Any) -> list[Any]:
+    if not isinstance(target, list):
+        raise _NotABatchError("it appends to what is no list")
+    target.extend(values)
+    return target
 
-    def append(self, values: list[Any]) -> None:
-        target = self._stack[-1]
-        if not isinstance(target, list):
-            raise _NotABatchError("it appends to what is no list")
-        target.extend(values)
 
-    def set_items(self, flat: list[Any]) -> None:
-        target = self._stack[-1]
-        if not isinstance(target, dict) or len(flat) % 2:
-            raise _NotABatchError("it sets keys of what is no dict")
-        for key, value in zip(flat[::2], flat[1::2], strict=True):
-            if not isinstance(key, bytes | str):
-                raise _NotABatchError("it has a key that is not text")
-            target[key] = value
+def _with_items(target: Any, *flat: Any) -> dict[Any, Any]:
+    """A dict with further keys and values, which alternate in `flat`."""
+    if not isinstance(target, dict) or len(flat) % 2:
+        raise _NotABatchError("it sets keys of what is no dict")
+    for key, value in zip(flat[::2], flat[1::2], strict=True):
+        if not isinstance(key, bytes | str):
+            raise _NotABatchError("it has a key that is not text")
+        target[key] = value
+    return target
 
-    def two(self) -> list[Any]:
-        last = self._stack.pop()
-        return [self._stack.pop(), last]
 
-    def push(self, value: Any) -> None:
-        self._stack.append(value)
+def _named(module: Any, name: Any) -> object:
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise _NotABatchError("it names a function by what is no text")
+    return _known(f"{module} {name}")
 
-    def pop(self) -> Any:
-        return self._stack.pop()
 
-    def remember(self, place: int | None) -> None:
-        if place is None:
-            place = len(self._memo)
-        self._memo[place] = self._stack[-1]
+def _called(function: Any, arguments: Any) -> Any:
+    """The three calls that a batch makes, done here instead of by the functions it names."""
+    if function is _RECONSTRUCT and arguments in _EMPTY_ARRAY:
+        return _Array()
+    if function is _DTYPE and isinstance(arguments, tuple) and arguments[:1] in _BYTES:
+        return _Bytes()
+    if function is _ENCODE:
+        return _encoded(arguments)
+    raise _NotABatchError("it makes something else than an array of bytes")
 
-    def recall(self, place: int) -> None:
-        self._stack.append(self._memo[place])
 
-    def stack_global(self) -> None:
-        module, name = self.two()
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise _NotABatchError("it names a function by what is no text")
-        self._stack.append(_known(f"{module} {name}"))
-
-    def call(self) -> None:
-        """The three calls that a batch makes, done here instead of by the functions it names."""
-        function, arguments = self.two()
-        if function is _RECONSTRUCT and arguments in _EMPTY_ARRAY:
-            value: Any = _Array()
-        elif function is _DTYPE and isinstance(arguments, tuple) and arguments[:1] in _BYTES:
-            value = _Bytes()
-        elif function is _ENCODE:
-            value = _encoded(arguments)
-        else:
-            raise _NotABatchError("it makes something else than an array of bytes")
-        self._stack.append(value)
-
-    def build(self) -> None:
-        state = self._stack.pop()
-        target = self._stack[-1]
-        if isinstance(target, _Array):
-            target.values = _values(state)
-        elif not isinstance(target, _Bytes) or not _is_plain(state):
-            raise _NotABatchError("it gives something else than an array its content")
+def _built(target: Any, state: Any) -> Any:
+    if isinstance(target, _Array):
+        target.values = _values(state)
+    elif not isinstance(target, _Bytes) or not _is_plain(state):
+        raise _NotABatchError("it gives something else than an array its content")
+    return target
 
 
 _EMPTY_ARRAY = ((_ARRAY, (0,), b"b"), (_ARRAY, (0,), "b"))  # what `_reconstruct` is called with
@@ -195,7 +169,8 @@ def _values(state: Any) -> NDArray[np.uint8]:
     _, shape, dtype, columns_first, content = state
     if not isinstance(dtype, _Bytes) or not isinstance(content, bytes):
         raise _NotABatchError("it has an array of something else than bytes")
-    if not isinstance(shape, tuple) or not all(map(_is_length, shape)):
+    is_shape = isinstance(shape, tuple) and all(type(axis) is int and axis >= 0 for axis in shape)
+    if not is_shape:
         raise _NotABatchError("it has an array of impossible shape")
     if math.prod(shape) != len(content):
         raise _NotABatchError(f"it has an array of shape {shape} with {len(content):,} bytes")
@@ -203,10 +178,6 @@ def _values(state: Any) -> NDArray[np.uint8]:
     if columns_first is True:
         return values.reshape(shape, order="F")
     return values.reshape(shape)
-
-
-def _is_length(axis: Any) -> bool:
-    return type(axis) is int and axis >= 0
 
 
 def _encoded(arguments: Any) -> bytes:
@@ -223,21 +194,11 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _known(name: str) -> _GlobalReference:
+def _known(name: str) -> object:
     if name in _KNOWN:
         return _KNOWN[name]
     dotted = ".".join(name.split(" "))
     raise _NotABatchError(f"refused to unpickle {dotted}, which could run code")
-
-
-def _dict_of(machine: _UnpicklingMachine) -> None:
-    flat = machine.since_mark()
-    machine.push({})
-    machine.set_items(flat)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _small(value: int) -> int:
@@ -246,22 +207,18 @@ def _small(value: int) -> int:
     return value
 
 
-def _old_text(value: str) -> bytes:
-    """Python 2's strings are bytes; `genops` shows them as latin-1."""
-    return value.encode("latin1")
-
-
-def _by_name(names: str, function: Any) -> Iterator[tuple[str, Any]]:
-    for name in names.split():
-        yield name, function
+def _bytes(value: str) -> bytes:
+    return value.encode("latin1")  # Python 2's strings are bytes, which `genops` shows as latin-1
 
 
 _IGNORED = {"PROTO", "FRAME", "STOP"}
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    **dict(_by_name("INT BININT BININT1 BININT2 LONG LONG1 LONG4", _small)),
-    **dict(_by_name("BINBYTES SHORT_BINBYTES BINBYTES8", _same)),
-    **dict(_by_name("UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8", _same)),
-    **dict(_by_name("STRING BINSTRING SHORT_BINSTRING", _old_text)),
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_VALUES: dict[str, Callable[[Any], Any]] = {  # of an instruction's argument
+    **dict.fromkeys(["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"], _small),
+    **dict.fromkeys(["BINBYTES", "SHORT_BINBYTES", "BINBYTES8"], lambda value: value),
+    **dict.fromkeys(["UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"], lambda value: value),
+    **dict.fromkeys(["STRING", "BINSTRING", "SHORT_BINSTRING"], _bytes),
     "MARK": lambda _: _MARK,
     "NONE": lambda _: None,
     "NEWTRUE": lambda _: True,
@@ -271,20 +228,15 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "EMPTY_TUPLE": lambda _: (),
     "GLOBAL": _known,
 }
-_STEPS: dict[str, Callable[[_UnpicklingMachine, Any], None]] = {
-    **dict(_by_name("PUT BINPUT LONG_BINPUT MEMOIZE", _UnpicklingMachine.remember)),
-    **dict(_by_name("GET BINGET LONG_BINGET", _UnpicklingMachine.recall)),
-    "LIST": lambda machine, _: machine.push(machine.since_mark()),
-    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
-    "DICT": lambda machine, _: _dict_of(machine),
-    "TUPLE1": lambda machine, _: machine.tuple_of(1),
-    "TUPLE2": lambda machine, _: machine.tuple_of(2),
-    "TUPLE3": lambda machine, _: machine.tuple_of(3),
-    "APPEND": lambda machine, _: machine.append([machine.pop()]),
-    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
-    "SETITEM": lambda machine, _: machine.set_items(machine.two()),
-    "SETITEMS": lambda machine, _: machine.set_items(machine.since_mark()),
-    "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
-    "REDUCE": lambda machine, _: machine.call(),
-    "BUILD": lambda machine, _: machine.build(),
+_MAKERS: dict[str, Callable[..., Any]] = {  # of what an instruction takes off the stack
+    **dict.fromkeys(["TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"], lambda *values: values),
+    "LIST": lambda *values: list(values),
+    "DICT": lambda *flat: _with_items({}, *flat),
+    "APPEND": _extended,
+    "APPENDS": _extended,
+    "SETITEM": _with_items,
+    "SETITEMS": _with_items,
+    "STACK_GLOBAL": _named,
+    "REDUCE": _called,
+    "BUILD": _built,
 }

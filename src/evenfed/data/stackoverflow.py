@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
-from . import hdf5, store
+from . import hdf5
 from .archive import DAMAGES, BoundedReader
 from .dataset import Dataset
 from .text import NextWordRows, sentences
@@ -162,13 +162,3 @@ def _find(source: Path, usual_name: str, endings: tuple[str, ...], remedy: str) 
         what = f"a file that ends in '{source.suffix}'"
     allowed = " or ".join(endings)
     raise InputError(f"{source} is {what}; expected is {usual_name} (ending: {allowed}); {remedy}")
-
-
-def convert_stackexchange(source: Path, destination: Path) -> None:
-    """A Stack Exchange dump to the stored form."""
-    store.save(read_stackexchange(source), destination)
-
-
-def convert_stackoverflow(source: Path, destination: Path) -> None:
-    """TensorFlow Federated's StackOverflow to the stored form, with the authors' choice of users."""
-    store.save(read_stackoverflow(source), destination)

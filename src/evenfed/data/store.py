@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ DType = np.dtype[Any]
 Shape = tuple[int, ...]
 Chunks = Iterator[Array]  # of an array, one after the other
 Rows = Array | Sequence[int] | Chunks
-Header = dict[str, Any]  # shape, dtype and sha256 of an array
+Fields = dict[str, Any]
+Header = Fields  # shape, dtype and sha256 of an array
 INTEGER = np.dtype(np.int64)  # of targets and owners
 META = "meta.json"
 FORMAT = 1  # of the folder; a reader that knows another one says so instead of guessing
@@ -52,7 +53,6 @@ def folder(name: str) -> Path:
 
 
 def names() -> list[str]:
-    """The data sets that were added, complete ones only."""
     added = []
     for meta in root().glob(f"*/{META}"):
         name = meta.parent.name
@@ -98,7 +98,6 @@ def write(
 
 
 def save(data: Dataset, destination: Path) -> None:
-    """Write a data set that is in memory."""
     fields = dict(vars(data))
     del fields["is_test"]  # only a folder of one's own marks test rows
     write(destination, **fields)
@@ -140,7 +139,7 @@ def damage(name: str) -> list[str]:
     faults = []
     headers = _meta(name)["arrays"]
     for which, header in headers.items():
-        path = _array_file(name, which)
+        path = folder(name) / f"{which}.npy"
         if not path.is_file():
             faults.append(f"{path} is missing")
         elif file_digest(path, "sha256") != header["sha256"]:
@@ -199,16 +198,11 @@ def _all_or_nothing(destination: Path) -> Iterator[Path]:
 
 
 def _hidden_sibling(destination: Path, what: str = "") -> Path:
-    """A new hidden folder on the same disk."""
     path = tempfile.mkdtemp(
         prefix=f".{destination.name}{what}-",
         dir=destination.parent,
     )
     return Path(path)
-
-
-def _array_file(name: str, which: str) -> Path:
-    return folder(name) / f"{which}.npy"
 
 
 def _save(path: Path, rows: Rows, dtype: DType | None = None) -> Header:
@@ -272,7 +266,7 @@ def _check_lengths(name: str, arrays: Mapping[str, Header]) -> None:
         )
 
 
-def _meta(name: str) -> dict[str, Any]:
+def _meta(name: str) -> Fields:
     path = folder(name) / META
     if not path.is_file():
         source = SOURCES.get(name)
@@ -281,7 +275,7 @@ def _meta(name: str) -> dict[str, Any]:
             raise unknown("data set", name, sorted(known))
         raise InputError(f"data set '{name}' is not in {root()}; {source.how_to_get}")
     try:
-        meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        meta: Fields = json.loads(path.read_text(encoding="utf-8"))
         version = meta.get("format")
     except (ValueError, AttributeError) as error:
         raise _damaged(path, first_line(error)) from None
@@ -293,30 +287,23 @@ def _meta(name: str) -> dict[str, Any]:
     return meta
 
 
-def _has_keys(table: object, keys: set[str]) -> TypeGuard[dict[str, Any]]:
-    """Whether this is a table with these keys."""
-    return isinstance(table, dict) and keys <= table.keys()
-
-
-def _check_meta(meta: Mapping[str, Any], path: Path) -> None:
+def _check_meta(meta: Fields, path: Path) -> None:
     """Refuse a description that lacks something that `write` writes."""
-    is_whole = isinstance(meta.get("classes"), int)
-    for key in ("owner_names", "notes"):
-        is_whole = is_whole and isinstance(meta.get(key), list)
-    headers = meta.get("arrays")
-    if not is_whole or not _has_keys(headers, {"inputs", "targets"}):
-        raise _damaged(path, "parts of it are missing")
-    if not headers.keys() <= {"inputs", "targets", "owners"}:
+    kinds = {"classes": int, "owner_names": list, "notes": list, "arrays": dict}
+    for key, kind in kinds.items():
+        if not isinstance(meta.get(key), kind):
+            raise _damaged(path, f"its part '{key}' is missing")
+    headers = meta["arrays"]
+    if not {"inputs", "targets"} <= headers.keys() <= {"inputs", "targets", "owners"}:
         raise _damaged(path, "it names other arrays")
     for header in headers.values():
-        if not _has_keys(header, {"shape", "dtype", "sha256"}):
+        is_header = isinstance(header, dict) and {"shape", "dtype", "sha256"} <= header.keys()
+        if not is_header or not isinstance(header["shape"], list):
             raise _damaged(path, "parts of an array's header are missing")
-        if not isinstance(header["shape"], list):
-            raise _damaged(path, "an array has no shape")
 
 
 def _mapped(name: str, which: str, headers: Mapping[str, Header]) -> Array:
-    path = _array_file(name, which)
+    path = folder(name) / f"{which}.npy"
     header = headers[which]
     try:
         array: Array = np.load(path, mmap_mode="r")

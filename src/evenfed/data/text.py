@@ -11,7 +11,6 @@ import numpy as np
 
 from ..core.errors import InputError, check_choice
 from ..core.files import plain_file
-from . import store
 from .dataset import Dataset
 
 VOCABULARY = 10_000  # words with an id of their own: 1 .. VOCABULARY
@@ -302,15 +301,3 @@ def _is_name(line: str) -> bool:
 def _key(name: str) -> str:
     """What two spellings of one role have in common: "MACBETH" and "Macbeth."."""
     return name.rstrip(".-").upper()
-
-
-def convert_shakespeare(source: Path, destination: Path) -> None:
-    """Plays to the stored form, next word."""
-    plays = read_shakespeare(source, "words")
-    store.save(plays, destination)
-
-
-def convert_shakespeare_chars(source: Path, destination: Path) -> None:
-    """Plays to the stored form, next character."""
-    plays = read_shakespeare(source, "chars")
-    store.save(plays, destination)

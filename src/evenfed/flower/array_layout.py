@@ -72,10 +72,6 @@ class ArrayLayout:
         buffers = {name: buffer.to("meta") for name, buffer in model.buffers.items()}
         return cls({**parameters, **buffers}, layout, tuple(buffers))
 
-    def chosen(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Of these arrays, those that travel."""
-        return ArrayRecord({name: arrays[name] for name in self.tensors})
-
     def read(self, arrays: ArrayRecord) -> ModelState:
         """The model in these arrays. Other names, shapes or types, and numbers that are not finite, are refused."""
         self._check_names(arrays)
@@ -119,7 +115,6 @@ class ArrayLayout:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether the name matches any of the patterns."""
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +24,12 @@ from ..simulate.engines.worker import Worker
 from ..simulate.problem import Problem, Score, Task, initial_model
 from . import reply_fields, wire
 from .array_layout import ArrayLayout
-from .client_store import ArrayStore, ClientStore, InContext, InFolder, moments_at, put_moments
+from .client_store import ClientStore, InContext, InFolder, moments_at, put_moments
 from .message_work import MessageWork
 from .secagg import masking_client
 from .secagg.mask_crypto import Vector
 from .secagg.masked_sums import MEAN, RECORD, SCORES, MaskedTask
+from .wire import Fields, Values
 
 ModelFunction = nn.Module | Callable[[], nn.Module]
 DataFunction = Callable[[Context], Client]
@@ -99,26 +99,19 @@ class Site:
 
     def describe(self, message: Message, context: Context) -> Message:
         """Who this is, how much it holds, and which arrays its model has."""
-        client = self._client(context)
         task = wire.Task(run="", index=0, seed=0)  # any: nothing is trained
-        problem = self._work(client, context, task).problem
+        work = self._work(context, task)
+        problem = work.problem
         evaluation.check_alone(problem)
-        model = problem.model
-        trained = []
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                trained.append(name)
-        at = position(context)
         partitions = context.node_config.get("num-partitions", 0)
-        buffers = dict(model.named_buffers())
-        facts: dict[str, Any] = {
-            "partition-id": at,
+        facts: Fields = {
+            "partition-id": work.position,
             "num-partitions": int(partitions),
-            "name": client.name or str(at),
+            "name": problem.client_names[work.position],
             "train": len(problem.train),
             "test": 0 if problem.judged is None else len(problem.judged),
-            "parameters": trained,
-            "buffers": list(buffers),
+            "parameters": list(problem.layout.names or ()),
+            "buffers": list(problem.buffers),
             "counts-right-answers": self.score is None,  # so that its score lies within 0 .. 1
             "metric": problem.metric.name,
             "higher-is-better": problem.metric.higher_is_better,
@@ -129,8 +122,7 @@ class Site:
     def measure(self, message: Message, context: Context) -> Message:
         """The loss of the received model on all training examples, before any training."""
         task = wire.Task.read(message)
-        client = self._client(context)
-        work = self._work(client, context, task)
+        work = self._work(context, task)
         separate = wire.WEIGHED in message.content.array_records
         loss = work.loss(message, wire.WEIGHED if separate else wire.ARRAYS)
         metrics = {"loss": loss, "num-examples": work.train_size}
@@ -139,9 +131,8 @@ class Site:
     def train(self, message: Message, context: Context) -> Message:
         """The received model after local training; a personal model is trained as well and stays here."""
         task = wire.Task.read(message)
-        client = self._client(context)
-        work = self._work(client, context, task)
-        metrics: dict[str, Any] = {"num-examples": work.train_size}
+        work = self._work(context, task)
+        metrics: Fields = {"num-examples": work.train_size}
         if task.measure:
             metrics["loss"] = work.loss(message, task.measure)
         theta, buffers = work.receive(message)
@@ -194,10 +185,9 @@ class Site:
     def evaluate(self, message: Message, context: Context) -> Message:
         """The test scores of the received models, or of the client's own where it has trained one."""
         task = wire.Task.read(message)
-        client = self._client(context)
-        work = self._work(client, context, task)
+        work = self._work(context, task)
         judged = work.problem.judged
-        metrics: dict[str, Any] = {"num-examples": 0}
+        metrics: Fields = {"num-examples": 0}
         if task.measure:
             metrics["loss"] = work.loss(message, task.measure)
         if judged is None:
@@ -275,18 +265,10 @@ class Site:
         weight = c * float(part.weight)
         return [objective, length, dual_change], weight * update
 
-    def _client(self, context: Context) -> Client:
+    def _work(self, context: Context, task: wire.Task) -> MessageWork:
         client = self.data(context)
         if not isinstance(client, Client):
             raise InputError(f"data(context) gave a {type(client).__name__}; it must return an evenfed.Client")
-        return client
-
-    def _work(
-        self,
-        client: Client,
-        context: Context,
-        task: wire.Task,
-    ) -> MessageWork:
         settings = Settings(device=self.device, batch_norm=task.batch_norm)
         module = initial_model(self.model, task.seed)
         dtypes = [p.dtype for p in module.parameters() if p.requires_grad]
@@ -313,9 +295,7 @@ class Site:
         task: wire.Task,
         kind: str = "personal",
     ) -> ClientStore:
-        store: ArrayStore = InContext(context.state)
-        if self.state is not None:
-            store = InFolder(self.state)
+        store = InContext(context.state) if self.state is None else InFolder(self.state)
         return ClientStore(store, kind, task.run, position(context))
 
 
@@ -324,7 +304,7 @@ def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
     loss = wire.number(reply, "loss")
     if loss is None or not math.isfinite(loss):
         raise InputError("its loss is not finite")
-    measured: dict[str, Any] = {
+    measured: Fields = {
         "run": task.run,
         "index": task.index,
         "loss": loss,
@@ -334,7 +314,7 @@ def _kept_loss(reply: Message, context: Context, task: wire.Task) -> float:
 
 
 def _loss_of_round(context: Context, task: wire.Task) -> float:
-    known: wire.Values = context.state.config_records.get(MEASURED_LOSS, {})
+    known: Values = context.state.config_records.get(MEASURED_LOSS, {})
     same_run = known.get("run") == task.run
     same_round = known.get("index") == task.index
     if not (same_run and same_round):
@@ -354,7 +334,6 @@ def _masked_scores(reply: Message, names: Sequence[str], coefficient: float) -> 
 
 
 def _update(message: Message, context: Context, call_next: ClientAppCallable) -> Vector:
-    """Incoming model minus trained model, as one vector."""
     received = message.content.array_records[wire.ARRAYS]
     layout = ArrayLayout.of(received, received, ())
     before, _ = layout.read(received)
@@ -368,7 +347,6 @@ def _update(message: Message, context: Context, call_next: ClientAppCallable) ->
 
 
 def position(context: Context) -> int:
-    """Which client this node is."""
     stated = context.node_config.get("partition-id")
     if not isinstance(stated, int) or isinstance(stated, bool) or stated < 0:
         raise InputError(

@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message
 from ..core.errors import InputError
 from ..metrics import ACCURACY, LOSS, Metric
 from . import reply_fields, wire
+from .wire import Values
 
 Model = tuple[tuple[str, ...], tuple[str, ...]]  # names of parameters, and of buffers
 MOST_CLIENTS = 10**6
@@ -55,7 +56,7 @@ def facts_in(reply: Message) -> ClientInfo:
     )
 
 
-def _metric(facts: wire.Values) -> Metric:
+def _metric(facts: Values) -> Metric:
     """What a client is judged by, as it says; accuracy if it says nothing."""
     if "metric" not in facts:
         return ACCURACY

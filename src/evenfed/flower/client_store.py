@@ -1,9 +1,7 @@
 """What a client keeps from round to round: its own model, its memory of losses, the state of its optimiser."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,15 +14,6 @@ from ..core.server import OptimizerStates
 from ..local.optimizer import Optimizer
 
 Array = NDArray[np.generic]
-
-
-class ArrayStore(Protocol):
-    """Arrays by name."""
-
-    def names(self) -> Iterable[str]: ...
-    def read(self, name: str) -> Array: ...
-    def write(self, name: str, values: Array) -> None: ...
-    def remove(self, name: str) -> None: ...
 
 
 class InContext:
@@ -79,7 +68,7 @@ class ClientStore:
 
     def __init__(
         self,
-        store: ArrayStore,
+        store: InContext | InFolder,
         kind: str,
         run: str,
         position: int,

@@ -47,7 +47,6 @@ class Connection:
         return self.nodes.get(client) in self.roster.responsiveness.silent
 
     def refuse_failure(self, reply: Message) -> None:
-        """Refuse a reply that reports a failure."""
         reply_fields.refuse_failure(reply, self.roster.tell_errors)
 
     def log_unscored(self, client: int) -> None:

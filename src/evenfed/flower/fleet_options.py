@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_whole, unknown
 from ..core.scalars import is_number, unwrap_fields, unwrapped
-from ..core.tables import changed_fields
 from ..settings import Settings
 from .logs import log
 from .messaging import ClosingRule, Responsiveness
@@ -81,7 +80,6 @@ class FleetOptions:
         return 1 if self.is_fleet else 2
 
     def check_beside(self, ordered: bool, private: bool) -> None:
-        """Refuse what contradicts these options."""
         if self.closes_early and ordered:
             raise InputError(
                 f"ordered=True repeats a run to the bit; quorum={self.quorum:g} with oversample={self.oversample:g} "
@@ -97,10 +95,6 @@ class FleetOptions:
         """How many to draw of the eligible where so many are needed, and when their trips close."""
         wanted = math.ceil(self.oversample * needed - _ROUNDING)
         return RoundClosing(self.quorum, min(wanted, eligible), needed)
-
-    def describe(self) -> dict[str, Any]:
-        """As JSON stores it: those that are not the default."""
-        return changed_fields(self)
 
 
 @dataclass(frozen=True)
@@ -121,11 +115,9 @@ class RoundClosing:
         return self.quorum < 1 or self.spare > 0
 
     def introductions(self, asked: int) -> ClosingRule | None:
-        """Asking clients who they are."""
         return self._enough(asked, asked - self.spare // 4)
 
     def losses(self, asked: int, known: int = 0) -> ClosingRule | None:
-        """Asking for losses, of which some are known already."""
         half = math.ceil(self.spare / 2)
         return self._enough(asked, self.drawn - half - known)
 
@@ -160,7 +152,6 @@ def translate(options: dict[str, Any]) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """All options of who takes part."""
     own = [option.name for option in fields(FleetOptions) if option.name != "never_scored"]
     return (*own, *SYNONYMS)
 
@@ -174,7 +165,6 @@ def check_known(options: Mapping[str, Any]) -> None:
 
 
 def seconds(name: str, value: Any) -> float:
-    """A time to wait, checked."""
     value = unwrapped(value)
     if not is_number(value) or not value > 0:
         raise InputError(f"{name}={value!r}: give a number of seconds above 0")

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from logging import INFO, WARNING
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -36,6 +35,7 @@ from .metrics import central_metrics
 from .reply_fields import check_flag
 
 Notes = Mapping[str, Tensor]
+Ask = Callable[[Iterable[Message]], Iterable[Message]]  # sends messages and gives replies
 ONLY_WEIGHING = {"smooth", "weigh_at"}  # options that change the weights by losses and nothing else
 
 
@@ -58,7 +58,7 @@ class AboutClients:
         return self.module
 
 
-def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> dict[str, Any]:
+def clients_table(names: Sequence[str], train: Sequence[float], test: Sequence[float]) -> Table:
     """The clients as a run's header keeps them: names, and numbers of examples."""
     return {
         "names": list(names),
@@ -124,18 +124,13 @@ class Journal:
         self._is_locked = False
 
     @property
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> Table:
         """What of the callbacks decides the result, for the run's configuration."""
         return deciding(self.callbacks)
 
     @property
     def sizes(self) -> list[float]:
-        """[n] training examples."""
         return list(self.clients["train"])
-
-    @property
-    def rounds_done(self) -> int:
-        return len(self.records)
 
     def name(self, client: int) -> str:
         return str(self.clients["names"][client])
@@ -181,7 +176,6 @@ class Journal:
         return notes_in(checkpoints[max(checkpoints)]) if checkpoints else {}
 
     def ended_state(self) -> State:
-        """Where the finished run ended."""
         assert self.folder is not None
         header = self.folder.header()
         assert header is not None
@@ -282,7 +276,6 @@ class Journal:
             log(WARNING, text, self.run.algorithm.name, reason)
 
     def close(self) -> None:
-        """The run is over here, also after an error."""
         for callback in self.callbacks:
             callback.close()
         self._locks.close()
@@ -309,44 +302,37 @@ class Journal:
         return Progress(self.run, self.about, state, record, path)
 
 
-@dataclass(frozen=True)
-class Loop:
-    """As Flower's own, but that it may begin after any round and ends where the journal says."""
+def run_rounds(
+    strategy: Strategy,
+    grid: Grid,
+    journal: Journal,
+    ask: Ask,
+    arrays: ArrayRecord,
+    result: Result,
+    train_config: ConfigRecord | None,
+    evaluate_config: ConfigRecord | None,
+) -> None:
+    """Flower's own loop, but it may begin after any round, from the model `arrays`, and ends where the journal says.
 
-    strategy: Strategy  # the outermost: a wrapper, if there is one
-    grid: Grid
-    journal: Journal
-    ask: Callable[[Iterable[Message]], Iterable[Message]]  # sends messages and gives replies
-    train_config: ConfigRecord | None = None
-    evaluate_config: ConfigRecord | None = None
-
-    def run(self, arrays: ArrayRecord, result: Result) -> None:
-        """All rounds that are left, from the model `arrays`; their metrics go into the result."""
-        number = self.journal.rounds_done
-        rounds = self.journal.run.settings.rounds
-        while not self.journal.is_over and number < rounds:
-            number += 1
-            arrays = self._round(number, arrays, result)
-            records = self.journal.records
-            central = central_metrics(records[-1]) if records else None
-            if central is not None:
-                result.evaluate_metrics_serverapp[number] = central
-            if self.journal.interrupted():
-                return
-
-    def _round(self, number: int, arrays: ArrayRecord, result: Result) -> ArrayRecord:
-        """One round; the model after it."""
-        strategy = self.strategy
-        config = ConfigRecord(dict(self.train_config or {}))
-        messages = strategy.configure_train(number, arrays, config, self.grid)
-        aggregated, metrics = strategy.aggregate_train(number, self.ask(messages))
+    `strategy`: the outermost, a wrapper if there is one. The rounds' metrics go into the result.
+    """
+    number = len(journal.records)
+    while not journal.is_over and number < journal.run.settings.rounds:
+        number += 1
+        config = ConfigRecord(dict(train_config or {}))
+        messages = strategy.configure_train(number, arrays, config, grid)
+        aggregated, metrics = strategy.aggregate_train(number, ask(messages))
         if aggregated is not None:
             arrays = aggregated
         if metrics is not None:
             result.train_metrics_clientapp[number] = metrics
-        config = ConfigRecord(dict(self.evaluate_config or {}))
-        messages = strategy.configure_evaluate(number, arrays, config, self.grid)
-        scores = strategy.aggregate_evaluate(number, self.ask(messages))
+        config = ConfigRecord(dict(evaluate_config or {}))
+        messages = strategy.configure_evaluate(number, arrays, config, grid)
+        scores = strategy.aggregate_evaluate(number, ask(messages))
         if scores is not None:
             result.evaluate_metrics_clientapp[number] = scores
-        return arrays
+        central = central_metrics(journal.records[-1]) if journal.records else None
+        if central is not None:
+            result.evaluate_metrics_serverapp[number] = central
+        if journal.interrupted():
+            return

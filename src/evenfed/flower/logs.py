@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import numpy as np
 from flwr.app import MetricRecord
 from flwr.supercore import log as write
-from numpy.typing import NDArray
 
 from ..comparison.analysis.client_history import ClientHistory
 from ..core.errors import InputError
@@ -19,7 +18,6 @@ from ..core.printable import printable
 from ..core.server import Record, Server
 from ..metrics import ACCURACY, Metric
 
-Column = NDArray[np.float64]  # one number per client
 Name = Callable[[int], str]  # of a client, by its position
 MOST_ROWS = 50  # of the table at the end
 MOST_NAMES = 20  # in a round's line
@@ -79,9 +77,7 @@ def round_line(
     'round 3/20: objective 0.41, worst hospital-2 (accuracy 83 %, loss before 0.54), dropped: none'
     """
     number = record.index + 1
-    of_all = ""
-    if rounds is not None:
-        of_all = f"/{rounds}"
+    of_all = "" if rounds is None else f"/{rounds}"
     parts = []
     if not math.isnan(record.objective):
         parts.append(f"objective {record.objective:.3g}")
@@ -136,8 +132,7 @@ def guard_lines(record: Record, who: Name) -> list[str]:
 
 def guard_caution(server: Server) -> str | None:
     """What to say once of a guard over two clients."""
-    with_data = int((server.sizes > 0).sum())
-    if server.guard is None or with_data != 2 or not server.algorithm.uses_losses:
+    if server.guard is None or server.clients_with_data != 2 or not server.algorithm.uses_losses:
         return None
     return (
         "two clients: the guard lets neither have more than half of the weight, or its share if that is larger, so "
@@ -170,18 +165,12 @@ def final_table(
         weight = _cell(service.weight[client], ".3f")
         dropped = _cell(service.dropped[client], ".0f")
         rows.append([who, count, loss, figure, weight, dropped])
-    widths = [0] * len(rows[0])
-    for row in rows:
-        for column, cell in enumerate(row):
-            widths[column] = max(widths[column], len(cell))
+    columns = zip(*rows, strict=True)
+    first_width, *widths = [max(map(len, column)) for column in columns]
     lines = []
-    for row in rows:
-        padded = [row[0].ljust(widths[0])]
-        for cell, width in zip(row[1:], widths[1:], strict=True):
-            aligned = cell.rjust(width)
-            padded.append(aligned)
-        line = "  ".join(padded)
-        lines.append(line)
+    for who, *cells in rows:
+        aligned = map(str.rjust, cells, widths)
+        lines.append("  ".join([who.ljust(first_width), *aligned]))
     others = len(sizes) - len(clients)
     if others:
         lines.append(f"and {others:,} more clients, served better or never scored")
@@ -216,13 +205,6 @@ def _served_worst(service: ClientHistory, metric: Metric) -> list[int]:
     return worst
 
 
-def _number_in(column: Column | None, client: int) -> float:
-    """The client's number in this column; NaN if it has none."""
-    if column is None or client >= len(column):
-        return math.nan
-    return float(column[client])
-
-
 def _names(clients: Sequence[int], name: Name) -> str:
     names = [printable(name(client)) for client in clients[:MOST_NAMES]]
     others = len(clients) - len(names)
@@ -235,20 +217,19 @@ def _worst(record: Record, metric: Metric) -> int | None:
     """The client that is judged worst; where no figure is known, with the highest loss."""
     figures = metric.of(record)
     if figures is not None and not np.isnan(figures).all():
-        worst = np.nanargmin(metric.sign * figures)
-        return int(worst)
+        return int(np.nanargmin(metric.sign * figures))
     if np.isnan(record.losses).all():
         return None
-    highest = np.nanargmax(record.losses)
-    return int(highest)
+    return int(np.nanargmax(record.losses))
 
 
 def _service(record: Record, client: int, metric: Metric) -> str:
     """How well a client was served: its figure after the round, by which it is the worst, and its loss before."""
-    loss = _number_in(record.losses, client)
-    figure = _number_in(metric.of(record), client)
+    loss = record.losses[client]
+    figures = metric.of(record)
     parts = []
-    if not math.isnan(figure):
+    if figures is not None and not math.isnan(figures[client]):
+        figure = figures[client]
         if metric.is_share:
             parts.append(f"accuracy {100 * figure:.0f} %")
         elif metric.is_loss:

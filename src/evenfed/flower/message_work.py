@@ -36,7 +36,6 @@ class MessageWork:
         return ArrayLayout.of(arrays, parameters, buffers)
 
     def receive(self, message: Message, record: str = wire.ARRAYS) -> tuple[Tensor, Buffers]:
-        """The message's model in that record, loaded."""
         arrays = message.content.array_records[record]
         model = self.layout(message).read(arrays)
         theta = model.theta.to(self.problem.theta)
@@ -45,7 +44,6 @@ class MessageWork:
         return theta, buffers
 
     def loss(self, message: Message, record: str) -> float:
-        """Of the message's model in that record, on all training examples."""
         self.receive(message, record)
         return self.worker.mean(self.problem.loss, self.problem.train, self.position)
 
@@ -57,7 +55,6 @@ class MessageWork:
         return evaluation.score_of_client(self.worker, self.position)
 
     def training(self, task: wire.Task, theta: Tensor, buffers: Buffers) -> Task:
-        """The message's task as the simulator's worker takes it."""
         snapshot_steps = None
         if task.snapshot_step:
             snapshot_steps = torch.tensor([task.snapshot_step])

@@ -198,18 +198,13 @@ class _Sizes:
 
     def _of(self, record: ArrayRecord | MetricRecord | ConfigRecord) -> int:
         if id(record) not in self._known:
-            self._known[id(record)] = (record, _record_bytes(record))
+            self._known[id(record)] = (record, sum(map(_value_bytes, record.values())))
         return self._known[id(record)][1]
 
 
-def _record_bytes(record: ArrayRecord | MetricRecord | ConfigRecord) -> int:
-    size = 0
-    for value in record.values():
-        size += len(value.data) if isinstance(value, Array) else _value_bytes(value)
-    return size
-
-
 def _value_bytes(value: Any) -> int:
+    if isinstance(value, Array):
+        return len(value.data)
     if isinstance(value, list):
         return sum(_value_bytes(member) for member in value)
     if isinstance(value, str | bytes):

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result
-from numpy.typing import NDArray
 
 from ..core.errors import InputError
 from ..core.scalars import is_number
@@ -17,13 +15,12 @@ EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]  # of a rou
 
 
 def train_metrics(record: Record) -> MetricRecord:
-    """What a round's training came to."""
     metrics: dict[str, Any] = {
         "objective": record.objective,
         "dropped": len(record.dropped),
         "clipped": len({clip.client for clip in record.clipped}),
     }
-    losses = _known(record.losses)
+    losses = record.known("losses")
     if len(losses):
         metrics["mean-loss"] = float(losses.mean())
         metrics["worst-loss"] = float(losses.max())
@@ -33,15 +30,10 @@ def train_metrics(record: Record) -> MetricRecord:
 def score_metrics(record: Record, metric: Metric = ACCURACY) -> MetricRecord | None:
     """How well clients are served after a round; None if it was not evaluated."""
     metrics: dict[str, Any] = dict(record.scores or {})
-    current = record.current_losses if metric.is_loss else record.current
-    for prefix, figures in (("", metric.of(record)), ("current-", current)):
-        if figures is None:
-            continue
-        known = _known(figures)
+    current = record.known("current_losses" if metric.is_loss else "current")
+    for prefix, known in (("", metric.known(record)), ("current-", current)):
         if len(known):
-            worst = known.max()
-            if metric.higher_is_better:
-                worst = known.min()
+            worst = known.min() if metric.higher_is_better else known.max()
             metrics[f"{prefix}mean-{metric.name}"] = float(known.mean())
             metrics[f"{prefix}worst-{metric.name}"] = float(worst)
     if not metrics:
@@ -93,9 +85,3 @@ def result_of(records: Iterable[Record], metric: Metric = ACCURACY) -> Result:
         if central is not None:
             result.evaluate_metrics_serverapp[number] = central
     return result
-
-
-def _known(values: NDArray[Any]) -> NDArray[Any]:
-    """Those that are numbers."""
-    is_known = ~np.isnan(values)
-    return values.compress(is_known)

@@ -4,7 +4,6 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,11 @@ from ..core import streams
 from ..core.errors import InputError
 from ..core.server import Server
 from ..settings import Settings
-from . import wire
 from .connection import Connection
 from .fleet_options import FleetOptions, Resting, RoundClosing
 from .logs import log
 from .roster import Roster
+from .wire import Values
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Participation:
         self.resting = Resting(fleet_options.rests_after)
         roster.lazily = fleet_options.is_fleet
 
-    def begin(self, grid: Grid, known: wire.Values | None) -> None:
+    def begin(self, grid: Grid, known: Values | None) -> None:
         """Meet the clients: all sites, or those of a fleet that the first round draws."""
         if not self.fleet_options.is_fleet:
             self.roster.wait_for_clients(grid, self.wait, known, self.resting.back_in)
@@ -70,7 +69,6 @@ class Participation:
         self.roster.recall(known)
 
     def next_round(self, grid: Grid, index: int) -> None:
-        """Note who is connected."""
         if not self.fleet_options.is_fleet:
             self._await_sites(grid, index)
             return
@@ -82,8 +80,7 @@ class Participation:
         """Who takes part in the server's next round; of a fleet, those that were not met yet are met now."""
         if self.fleet_options.is_fleet:
             return self._drawn_online(grid, server.seed, server.index)
-        with_data = server.sizes > 0
-        eligible = int(with_data.sum())
+        eligible = server.clients_with_data
         needed = max(self.settings.drawn(eligible), self.fleet_options.min_train_nodes)
         if needed > eligible:
             raise InputError(f"min_train_nodes={needed}, but only {eligible} clients have training data")
@@ -125,7 +122,7 @@ class Participation:
         steps = self.settings.batching.local_steps(grown.sizes.numpy())
         return dataclasses.replace(grown, local_steps=torch.as_tensor(steps, dtype=torch.int64))
 
-    def newly_met(self, is_last: bool) -> dict[str, Any] | None:
+    def newly_met(self, is_last: bool) -> Values | None:
         """All clients, if some were met since this was last asked; of very many after the last round only."""
         known = len(self.roster.facts)
         clients = self.roster.clients or 0
@@ -157,7 +154,6 @@ class Participation:
         return Connection(grid, self.roster, self.timeout, ordered, nodes, absent)
 
     def end_round(self, index: int) -> None:
-        """Let those rest that did not answer."""
         self.resting.end_round(index, self.roster.responsiveness)
 
     def _await_sites(self, grid: Grid, index: int) -> None:
@@ -177,7 +173,6 @@ class Participation:
             time.sleep(0.2)
 
     def _await_online(self, grid: Grid) -> set[int]:
-        """Wait until so many are online as a round wants."""
         deadline = time.monotonic() + self.wait
         least = self.fleet_options.min_available or 1
         while True:
@@ -219,7 +214,6 @@ class Participation:
         nodes: list[int],
         closing: RoundClosing,
     ) -> None:
-        """Ask those of the nodes that are not known yet who they are."""
         roster = self.roster
         new = [node for node in nodes if node not in roster.identities]
         if not new:
@@ -229,12 +223,8 @@ class Participation:
         def has_enough() -> bool:
             if enough is None:
                 return False
-            answered = 0
-            usable = 0
-            for node in new:
-                is_usable = node in roster.identities
-                usable += is_usable
-                answered += is_usable or node in roster.left_out
+            usable = len(roster.identities.keys() & new)
+            answered = len(roster.answered() & set(new))
             return answered >= enough.answered or usable >= enough.usable
 
         roster.ask_identity(grid, new, self.timeout, has_enough)

@@ -5,7 +5,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from logging import INFO
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +23,7 @@ from .drop_in.trips import Waiting, waiting_for_losses
 from .fleet_options import RoundClosing
 from .logs import log
 from .messaging import ClosingRule
-from .wire import Models, Task, Values
-
-Losses = Mapping[int, float]  # by client
+from .wire import Fields, Models, ScoreRequest, Task, Values
 
 ACCURACIES = ("accuracy", "unpadded", "current")
 SCORES = ("accuracy", "test_losses", "unpadded", "current", "current_losses")  # the record's fields
@@ -44,9 +41,9 @@ class PlainRound:
         layout: ArrayLayout,
         task: Task,
         connection: Connection,
-        trips: int = 3,
-        measured: Losses = {},
-        closing: RoundClosing | None = None,
+        trips: int,
+        measured: Mapping[int, float],
+        closing: RoundClosing,
     ) -> None:
         self.server = server
         self.layout = layout
@@ -84,9 +81,7 @@ class PlainRound:
                 tasks[client] = dataclasses.replace(self.task, snapshot_step=step)
         log(INFO, "round %s: %s drawn, %s train", server.index + 1, len(drawn), len(tasks))
         messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
-        if self.closing is not None:
-            measured = len(opened.round.ids)
-            self.enough = self.closing.updates(len(messages), measured)
+        self.enough = self.closing.updates(len(messages), measured=len(opened.round.ids))
         return messages
 
     def _open_late(
@@ -103,8 +98,7 @@ class PlainRound:
         tasks = dict.fromkeys(drawn.tolist(), self.task)
         log(INFO, "round %s: %s drawn, all train", self.server.index + 1, len(drawn))
         messages = self._messages(wire.TRAIN, tasks, {wire.ARRAYS: arrays}, config)
-        if self.closing is not None:
-            self.enough = self.closing.updates(len(messages), len(drawn))
+        self.enough = self.closing.updates(len(messages), measured=len(drawn))
         return messages
 
     def collect(self, answers: Iterable[Message]) -> None:
@@ -140,42 +134,28 @@ class PlainRound:
         self.waiting.add(update, loss)
 
     def close(self) -> tuple[Server, Record]:
-        """The server after the step, and the round's record."""
         assert self.fold is not None
         return self.fold.close(self._losses_at)
 
-    def ask_scores(
-        self,
-        tested: Iterable[int],
-        deployed: ArrayRecord,
-        current: ArrayRecord | None,
-        config: Values,
-        following: Iterable[int] = (),
-        measure: str = "",
-    ) -> list[Message]:
-        """Tasks to test the deployed model, for the clients `tested`; in the same message the current one.
-
-        The clients of the `following` round also measure their training loss, of the model in the record `measure`.
-        """
+    def ask_scores(self, request: ScoreRequest, config: Values) -> list[Message]:
+        """Tasks to test the deployed model and, in the same message, the current one."""
         task = self.task.to_score()
-        tasks = dict.fromkeys(tested, task)
-        for client in following:
-            tasks[client] = dataclasses.replace(task, measure=measure)
+        tasks = dict.fromkeys(request.tested, task)
+        for client in request.following:
+            tasks[client] = dataclasses.replace(task, measure=request.measure)
         for client in list(tasks):
             if self.connection.is_silent(client):
                 del tasks[client]  # it has cost this round a timeout already
             elif client not in self.connection.nodes and client not in self.dropped:
                 self._log_not_scored(client, self.connection.why_absent(client))
-        models = wire.models_to_score(deployed, current)
-        messages = self._messages(wire.EVALUATE, tasks, models, config)
-        if self.closing is not None:
-            self.enough = self.closing.scores(len(messages))
+        messages = self._messages(wire.EVALUATE, tasks, request.models, config)
+        self.enough = self.closing.scores(len(messages))
         return messages
 
-    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
+    def collect_scores(self, answers: Iterable[Message]) -> Fields:
         """What the record says of the scores; losses that come with them are kept in `measured`."""
         everyone = len(self.server.sizes)
-        columns: dict[str, Any] = {}
+        columns: Fields = {}
         least, most = self.connection.roster.score_range()
         self.measured = {}
         for reply in answers:
@@ -188,7 +168,8 @@ class PlainRound:
                 self._log_not_scored(client, error)
                 continue
             if wire.number(reply, "loss") is not None:
-                self._keep_loss(client, reply)
+                with contextlib.suppress(InputError):  # one that is not usable is asked for again
+                    self.measured[client] = self._loss_in(reply)
             for name in SCORES:
                 value = wire.number(reply, name)
                 if value is None or not math.isfinite(value):
@@ -205,11 +186,6 @@ class PlainRound:
             self._log_not_scored(client, self._why_unanswered(client))
         return columns
 
-    def _keep_loss(self, client: int, reply: Message) -> None:
-        """For the next round; one that is not usable is asked for again then."""
-        with contextlib.suppress(InputError):
-            self.measured[client] = self._loss_in(reply)
-
     def _loss_in(self, reply: Message) -> float:
         """The loss that a reply holds; one that cannot be weighed is refused."""
         self.connection.refuse_failure(reply)
@@ -223,7 +199,6 @@ class PlainRound:
         models: Models,
         config: Values,
     ) -> list[Message]:
-        """A message for each client that is connected."""
         self.unanswered = {}
         messages = []
         contents: dict[Task, RecordDict] = {}  # clients with the same task share one, which Flower sends once
@@ -233,8 +208,9 @@ class PlainRound:
                 continue
             self.unanswered[node] = client
             if task not in contents:
-                contents[task] = wire.task_content(models, task.record(config))
-            messages.append(wire.message(node, kind, contents[task], self.connection.timeout))
+                contents[task] = RecordDict({**models, wire.CONFIG: task.record(config)})
+            message = Message(contents[task], dst_node_id=node, message_type=kind, ttl=self.connection.timeout)
+            messages.append(message)
         return messages
 
     def _sender(self, reply: Message) -> int | None:
@@ -257,10 +233,8 @@ class PlainRound:
         for connected in self.unanswered.values():
             missing[connected] = "no reply"
         losses = dict.fromkeys(clients, math.nan)
-        enough = None
-        if self.closing is not None:
-            known = len(everyone) - len(clients)
-            enough = self.closing.losses(len(messages), known)
+        known = len(everyone) - len(clients)
+        enough = self.closing.losses(len(messages), known)
         for reply in self.connection.replies(messages, enough, ordered=False):  # nothing is summed: any order
             client = self._sender(reply)
             if client is None:
@@ -283,8 +257,7 @@ class PlainRound:
 
     def _why_unanswered(self, client: int) -> str:
         """Of a client without a reply: it was too late, or others were enough."""
-        closes_early = self.closing is not None and self.closing.is_early
-        if closes_early and not self.connection.is_silent(client):
+        if self.closing.is_early and not self.connection.is_silent(client):
             return "the round closed without it"
         return "no reply"
 

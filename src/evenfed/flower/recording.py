@@ -23,7 +23,7 @@ def each_client(replies: list[RecordDict], weighted_by_key: str = "") -> MetricR
     """
     columns: dict[str, list[float]] = {}
     for position, reply in enumerate(replies):
-        metrics = _metrics(reply)
+        metrics = all_metrics(reply)
         if _PARTITION not in metrics:
             raise InputError(
                 f"a client's metrics do not say whose they are ({', '.join(metrics)}); return its partition-id among "
@@ -64,14 +64,14 @@ def recorded(strategy: AnyStrategy, path: str | Path) -> AnyStrategy:
 
 
 def _line(server_round: int, node: str, content: RecordDict) -> str:
-    metrics = _metrics(content)
+    metrics = all_metrics(content)
     client = metrics.pop(_PARTITION, node)
     row = {"round": server_round, "client": client, **metrics}
     return json.dumps(row) + "\n"
 
 
-def _metrics(content: RecordDict) -> dict[str, Any]:
-    """All metrics of a reply."""
+def all_metrics(content: RecordDict) -> dict[str, Any]:
+    """Of all records of a reply."""
     metrics: dict[str, Any] = {}
     for record in content.metric_records.values():
         metrics.update(record)

@@ -21,6 +21,7 @@ from ..core.words import first_of
 from .logs import log
 
 Kind = TypeVar("Kind", MetricRecord, ArrayRecord)
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, order and type
 Facts = Mapping[str, Any]  # what a client tells of itself
 
 LARGEST_SIZE = 1e15  # of a client, in examples: sums of shares stay exact far beyond
@@ -68,12 +69,10 @@ def failure(error: Error, tell_errors: bool = False) -> str:
 
 
 def metrics(reply: Message) -> MetricRecord:
-    """The reply's only record of metrics."""
     return _only(reply, MetricRecord, "records of metrics")
 
 
 def model(reply: Message) -> ArrayRecord:
-    """The reply's only model."""
     return _only(reply, ArrayRecord, "models")
 
 
@@ -188,11 +187,10 @@ def _numbers(array: Array) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _header(text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type in the header of an array's bytes."""
+def _header(text: bytes) -> Header:
     file = BytesIO(text)
     file.seek(len(_FIRST_VERSION))
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = np.lib.format.read_array_header_1_0(file)
+    header: Header = np.lib.format.read_array_header_1_0(file)
     return header
 
 
@@ -208,7 +206,6 @@ def whole(facts: Facts, name: str, most: int) -> int:
 
 
 def names(facts: Facts, name: str) -> list[str]:
-    """A list of names that a client tells."""
     values = facts.get(name)
     if not isinstance(values, list):
         raise InputError(f"{name} is no list of names")

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -21,7 +20,8 @@ from .client_info import ClientInfo, Model, agreed_metric, facts_in, most_common
 from .journal import clients_table
 from .logs import log
 from .messaging import LONGEST_PAUSE, SHORTEST_PAUSE, PendingReplies, Responsiveness
-from .sites import Admission, SiteList
+from .sites import Admission
+from .wire import Values
 
 
 @dataclass
@@ -44,14 +44,16 @@ class Roster:
     model: Model | None = None  # what the clients' model trains and keeps
     is_frozen: bool = False  # no longer open to another number of clients or another model
     tell_errors: bool = False  # the text of clients' exceptions, which may quote data
-    responsiveness: Responsiveness = field(
-        default_factory=Responsiveness
-    )  # who answered, and who did not, since the last round ended
+    responsiveness: Responsiveness = field(default_factory=Responsiveness)  # since the last round ended
     unscored: set[int] = field(default_factory=set)  # clients of which it was said that they have no score
 
     def __post_init__(self) -> None:
         if self.admission.listed is not None:
-            self._check_sites(self.admission.listed)
+            sites = self.admission.listed
+            count = len(sites)
+            if self.clients not in (None, count):
+                raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
+            self.clients = count
         self.stated = self.clients
         self.present: set[int] = set()
         self.refused: dict[int, str] = {}  # node -> whose place it claims; it may hold it once that one has gone
@@ -60,17 +62,11 @@ class Roster:
         self._agreed_on = 0  # what so many nodes said
         self.has_grown = False  # clients were met since this was last set
 
-    def _check_sites(self, sites: SiteList) -> None:
-        count = len(sites)
-        if self.clients not in (None, count):
-            raise InputError(f"clients={self.clients}, but {sites.path} lists {count} sites; leave `clients` out")
-        self.clients = count
-
     def wait_for_clients(
         self,
         grid: Grid,
         wait: float,
-        known: wire.Values | None = None,
+        known: Values | None = None,
         resting: Collection[int] = (),
     ) -> None:
         """Wait until all clients are there; `known` (an earlier header's clients) replaces those that are not.
@@ -125,7 +121,6 @@ class Roster:
             raise InputError(f"clients could not be set up: {reasons}")
 
     def failures(self, before: str) -> str:
-        """Who was left out or refused, and why."""
         reasons = {**self.admission.turned_away, **self.left_out, **self.refused}
         parts = []
         for node, reason in reasons.items():
@@ -173,15 +168,15 @@ class Roster:
         if questions is None or questions.grid is not grid:
             questions = PendingReplies(grid, self.responsiveness)
             self._questions = questions
-            self._asked &= self._answered()
+            self._asked &= self.answered()
         asked = set()
         messages = []
-        question = wire.task_content({}, ConfigRecord({"server-round": 0}))
+        question = RecordDict({wire.CONFIG: ConfigRecord({"server-round": 0})})
         for node in nodes:
             if node in self._asked or node in self.left_out:
                 continue
             asked.add(node)
-            messages.append(wire.message(node, wire.DESCRIBE, question))
+            messages.append(Message(question, dst_node_id=node, message_type=wire.DESCRIBE))
         questions.push(messages)
         self._asked |= asked
         deadline = time.monotonic() + timeout
@@ -199,10 +194,10 @@ class Roster:
 
     def _awaited(self, nodes: Collection[int]) -> set[int]:
         """Of these nodes, those that were asked and have not answered."""
-        open_questions = self._asked - self._answered()
+        open_questions = self._asked - self.answered()
         return self.present.intersection(open_questions, nodes)
 
-    def _answered(self) -> set[int]:
+    def answered(self) -> set[int]:
         """The nodes that have said who they are, or were left out."""
         return {*self.identities, *self.left_out}
 
@@ -303,7 +298,7 @@ class Roster:
             raise InputError("its model trains other parameters than the other clients' models")
         self.admission.check_place(node, position)
 
-    def recall(self, known: wire.Values | None) -> None:
+    def recall(self, known: Values | None) -> None:
         """Take from an earlier run's header the facts of clients that are not there."""
         if known is None or self.model is None:
             return
@@ -356,10 +351,9 @@ class Roster:
         return (0.0, 1.0) if are_accuracies else (-math.inf, math.inf)
 
     def metric(self) -> Metric:
-        """What clients are judged by."""
         return agreed_metric(self.facts.values(), self.judged_by)
 
-    def sizes(self, earlier: wire.Values | None) -> Tensor:
+    def sizes(self, earlier: Values | None) -> Tensor:
         """[n] training-set sizes, which are fixed for a run: what its clients said at first counts."""
         sizes = torch.tensor(self.column("train"), dtype=torch.int64)
         if earlier is None or len(earlier["train"]) != len(sizes):
@@ -373,13 +367,11 @@ class Roster:
         return at_first
 
     def tested(self) -> list[int]:
-        """Clients that hold test data."""
         tested = []
         for client, size in enumerate(self.column("test")):
             if size:
                 tested.append(client)
         return tested
 
-    def describe(self) -> dict[str, Any]:
-        """As a run's header keeps it."""
+    def describe(self) -> Values:
         return clients_table(self.names(), self.column("train"), self.column("test"))

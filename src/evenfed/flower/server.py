@@ -1,6 +1,7 @@
 """A Flower server app that reads its options from the app's configuration, and where it keeps its runs."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,23 +25,11 @@ from .client import ModelFunction
 from .logs import shorten_input_errors
 from .metrics import EvaluateFunction
 from .strategy import FairStrategy
+from .wire import Fields, Values
 
 PREFIX = "evenfed."
-OWN = (
-    "algorithm",
-    "out",
-    "resume",
-    "label",
-    "clients",
-    "wait",
-    "timeout",
-    "ordered",
-    "private",
-    "trips",
-    "tell_errors",
-    "sites",
-    "track",
-)
+_ARGUMENTS = [*inspect.signature(FairStrategy).parameters, "track"]
+OWN = [name for name in _ARGUMENTS if name not in ("header", "listen", "options")]
 
 
 class AbsentRunError(InputError):
@@ -50,7 +39,7 @@ class AbsentRunError(InputError):
 class FairServerApp(ServerApp):
     """A server app that can say which strategy a run's configuration asks for."""
 
-    strategy: Callable[[Mapping[str, Any]], FairStrategy]
+    strategy: Callable[[Values], FairStrategy]
 
 
 def server_app(
@@ -84,7 +73,7 @@ def server_app(
     """
     app = FairServerApp()
 
-    def strategy_of(run_config: Mapping[str, Any], run_id: int = 0) -> FairStrategy:
+    def strategy_of(run_config: Values, run_id: int = 0) -> FairStrategy:
         return _strategy(options(run_config, defaults), run_id, listen)
 
     app.strategy = strategy_of
@@ -101,25 +90,21 @@ def server_app(
     return app
 
 
-def _strategy(chosen: dict[str, Any], run_id: int, listen: Callbacks) -> FairStrategy:
-    """With the app's own options turned into the strategy's."""
+def _strategy(chosen: Fields, run_id: int, listen: Callbacks) -> FairStrategy:
     algorithm = chosen.pop("algorithm", "semi_vred")
     label = chosen.pop("label", None)
     variant = Variant.of_entry(algorithm, label)
     seed = {**variant.options, **chosen}.get("seed", 0)
-    out, resume = place_of(chosen.pop("out", None), chosen.pop("resume", None), run_id, variant.label, seed)
+    place = chosen.pop("out", None)
+    wanted = chosen.pop("resume", None)
+    out, resume = place_of(place, wanted, run_id, variant.label, seed)
     callbacks = callback_list(listen)
     track = chosen.pop("track", None)
     if track is not None:
-        callbacks += by_name(trackers(_names(track)))
+        if isinstance(track, str):  # a run's configuration holds no lists
+            track = [name.strip() for name in track.split(",")]
+        callbacks += by_name(trackers(track))
     return FairStrategy(algorithm, label=label, out=out, resume=resume, listen=callbacks, **chosen)
-
-
-def _names(track: Any) -> Any:
-    """Several names in one text, which is all that a run's configuration holds."""
-    if not isinstance(track, str):
-        return track
-    return [name.strip() for name in track.split(",")]
 
 
 def _wrapped(wrap: Callable[[Strategy], Strategy], strategy: FairStrategy) -> Strategy:
@@ -130,7 +115,7 @@ def _wrapped(wrap: Callable[[Strategy], Strategy], strategy: FairStrategy) -> St
     return wrapped
 
 
-def options(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def options(config: Values, defaults: Values) -> Fields:
     """The options under `evenfed.`, after the defaults; an unknown one names the nearest, an empty one is left out.
 
     >>> options({"evenfed.lr": 0.1, "evenfed.out": "", "mine": 3}, {"rounds": 5})

@@ -54,21 +54,14 @@ class SiteList:
 
     def of(self, grid: Grid, nodes: Iterable[int]) -> dict[int, AllowedSite]:
         """Node -> its site, of those that are in the file."""
-        by_key = {}
-        by_node = {}
-        for site in self.sites:
-            if site.key is not None:
-                by_key[site.key] = site
-            if site.node is not None:
-                by_node[site.node] = site
-        keys = _keys(grid) if by_key else {}
-        known = {}
-        for node in nodes:
-            if node in by_node:
-                known[node] = by_node[node]
-            elif keys.get(node) in by_key:
-                known[node] = by_key[keys[node]]
-        return known
+        by_key = {site.key: site for site in self.sites if site.key is not None}
+        by_node = {site.node: site for site in self.sites if site.node is not None}
+        if by_key:
+            for node in grid.get_nodes():
+                site = by_key.get(bytes(node.public_key))
+                if site is not None:
+                    by_node.setdefault(node.node_id, site)
+        return {node: by_node[node] for node in nodes if node in by_node}
 
 
 class Admission:
@@ -143,14 +136,6 @@ class Admission:
         return record.but(refused=refused, clipped=clipped)
 
 
-def _keys(grid: Grid) -> dict[int, bytes]:
-    """Node -> public key."""
-    keys = {}
-    for node in grid.get_nodes():
-        keys[node.node_id] = bytes(node.public_key)
-    return keys
-
-
 def read_sites(path: Path | str) -> SiteList:
     """The file, checked: places 0 .. n-1, each given once."""
     file = plain_file(Path(path))
@@ -183,28 +168,25 @@ def _site(row: Any, folder: Path) -> AllowedSite:
             raise unknown("field", field, FIELDS)
     if ("key" in row) == ("node" in row):
         raise InputError("give key or node, one of the two: who the site is")
-    if "partition" not in row:
+    partition = _whole(row, "partition", 0)
+    if partition is None:
         raise InputError("partition is missing: its place, 0 .. n-1")
     name = row.get("name")
     if name is not None and not isinstance(name, str):
         raise InputError(f"name={name!r}: give text")
     return AllowedSite(
-        partition=_whole(row, "partition", 0),
+        partition=partition,
         name=name,
         key=_key(row["key"], folder) if "key" in row else None,
-        node=_whole_or_none(row, "node", 0),
-        largest=_whole_or_none(row, "largest", 1),
+        node=_whole(row, "node", 0),
+        largest=_whole(row, "largest", 1),
     )
 
 
-def _whole_or_none(row: Mapping[str, Any], name: str, least: int) -> int | None:
-    if name not in row:
+def _whole(row: Mapping[str, Any], name: str, least: int) -> int | None:
+    value = row.get(name)
+    if value is None:
         return None
-    return _whole(row, name, least)
-
-
-def _whole(row: Mapping[str, Any], name: str, least: int) -> int:
-    value = row[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name}={value!r}: give a whole number of at least {least}")
     return value
@@ -238,7 +220,7 @@ def _check_unlike(file: Path, sites: list[AllowedSite]) -> None:
     count = len(sites)
     partitions = sorted(site.partition for site in sites)
     if partitions != list(range(count)):
-        listed = _listed(partitions)
+        listed = ", ".join(map(str, partitions[:8]))
         raise InputError(f"{file}: partitions {listed}; {count} sites have the places 0 .. {count - 1}, each once")
     for field in ("key", "node", "name"):
         seen = set()
@@ -247,8 +229,3 @@ def _check_unlike(file: Path, sites: list[AllowedSite]) -> None:
             if value is not None and value in seen:
                 raise InputError(f"{file}: two sites have the same {field}; each has its own")
             seen.add(value)
-
-
-def _listed(partitions: list[int]) -> str:
-    texts = [str(partition) for partition in partitions[:8]]
-    return ", ".join(texts)

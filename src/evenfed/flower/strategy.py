@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -16,30 +16,31 @@ from ..callbacks import Callbacks
 from ..callbacks.progress import RunInfo
 from ..comparison.analysis.configuration import config_of
 from ..comparison.storage.folder import RunFolder
-from ..comparison.storage.header import Header
+from ..comparison.storage.header import Header, Table
 from ..comparison.variants import Variant
 from ..core.algorithm import Algorithm
 from ..core.errors import InputError, check_whole
 from ..core.server import Record, Server
 from ..core.tables import changed_fields
+from ..core.words import assignments
 from ..settings import Settings
 from ..simulate.state import Run, State
 from . import wire
 from .array_layout import ArrayLayout
 from .drop_in.trips import check_trips
 from .fleet_options import FleetOptions, check_known, seconds
-from .journal import AboutClients, Journal, Loop
+from .journal import AboutClients, Journal, run_rounds
 from .logs import guard_caution, guard_lines, log, round_line
 from .metrics import EvaluateFunction, add_initial, numbers_of, result_of, score_metrics, train_metrics
 from .participation import DrawnClients, Participation
+from .plain import PlainRound
 from .reply_fields import check_flag
 from .roster import Roster
 from .secagg.masking_client import LEAST
-from .secagg.private import check_private
+from .secagg.private import PrivateRound, check_private, wrapper_settings
 from .sites import Admission
-from .strategy_state import Round, StrategyState, first_server
-from .wire import Task
-from .wrappers import described
+from .strategy_state import StrategyState, first_server
+from .wire import ScoreRequest, Task
 
 IN_ORDER = "flower: replies in order"
 AS_THEY_ARRIVE = "flower: replies as they arrive"
@@ -132,7 +133,7 @@ class FairStrategy(Strategy):
         self.evaluate_fn: EvaluateFunction | None = None
         self.how = IN_ORDER if ordered else AS_THEY_ARRIVE
         self._started: StrategyState | None = None
-        self._privacy: dict[str, Any] | None = None  # settings of a wrapper
+        self._privacy: Table | None = None  # settings of a wrapper
 
     @property
     def server(self) -> Server:
@@ -170,8 +171,7 @@ class FairStrategy(Strategy):
         log(INFO, "\t├──> evenfed: %s", self.algorithm)
         options = {"guard": "off" if self.settings.guarding() is None else "on", **changed_fields(self.settings)}
         del options["engine"]
-        listed = ", ".join(f"{name}={value}" for name, value in options.items())
-        log(INFO, "\t├──> %s; other options: default", listed)
+        log(INFO, "\t├──> %s; other options: default", assignments(options))
         self.journal.log_start()
 
     def start(
@@ -194,7 +194,7 @@ class FairStrategy(Strategy):
         began = time.perf_counter()
         outer = wrapped or self
         if wrapped is not None:
-            self._privacy = described(wrapped, self.private)
+            self._privacy = wrapper_settings(wrapped, self.private)
         if num_rounds is not None:
             rounds = check_whole("num_rounds", num_rounds, 1)
             self.settings = dataclasses.replace(self.settings, rounds=rounds)
@@ -205,32 +205,25 @@ class FairStrategy(Strategy):
         self.journal.run = Run(self.label, self.algorithm, self.settings)
         outer.summary()
         try:
-            arrays = self._resume_or_begin(initial_arrays, grid)
+            if self.journal.is_finished(self._config()):  # its result needs no client
+                server = self.journal.ended_state().server
+                self._started = StrategyState(server, ArrayLayout.of_model(server.layout, server.current))
+            else:
+                self._begin(initial_arrays, grid)
             result = result_of(self.records, self.journal.about.metric)
             if self.server.index == 0:
                 add_initial(result, evaluate_fn, self.deployed)
-            loop = Loop(outer, grid, self.journal, self._asking(outer), train_config, evaluate_config)
-            loop.run(arrays, result)
+
+            def ask(messages: Iterable[Message]) -> Iterable[Message]:
+                replies = self._state.replies(messages)
+                return replies if outer is self else list(replies)  # a wrapper reads them more than once
+
+            run_rounds(outer, grid, self.journal, ask, self._state.arrays, result, train_config, evaluate_config)
         finally:
             self.journal.close()
         result.arrays = self.deployed
         self.journal.log_end(result, time.perf_counter() - began)
         return result
-
-    def _asking(self, outer: Strategy) -> Callable[[Iterable[Message]], Iterable[Message]]:
-        """How replies come: one by one, unless a wrapper reads them more than once."""
-        ask = self._state.replies
-        if outer is self:
-            return ask
-        return lambda messages: list(ask(messages))
-
-    def _resume_or_begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
-        """Where the run was left; a finished one needs no client for that. Returns the current model."""
-        if not self.journal.is_finished(self._config()):
-            return self._begin(arrays, grid)
-        server = self.journal.ended_state().server
-        self._started = StrategyState(server, ArrayLayout.of_model(server.layout, server.current))
-        return self._started.arrays
 
     def configure_train(
         self,
@@ -258,10 +251,10 @@ class FairStrategy(Strategy):
         )
         connection = self.participation.connection(grid, server.index, self.ordered)
         if self.private:
-            round: Round = state.private_round(task, connection)
+            state.round = PrivateRound(server, task, connection, state.ahead)
         else:
-            round = state.plain_round(task, connection, self.trips, drawn.closing)
-        return round.open(drawn.ids, state.arrays, state.weighed, config)
+            state.round = PlainRound(server, state.layout, task, connection, self.trips, state.measured, drawn.closing)
+        return state.round.open(drawn.ids, state.arrays, state.weighed, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -302,13 +295,13 @@ class FairStrategy(Strategy):
         tested = self.participation.judge(grid, state.server)
         state.round.connection = self.participation.connection(grid, finished_rounds - 1, self.ordered)
         asks_ahead = self.trips == 2 or self.private
-        if last or not asks_ahead:
-            return state.round.ask_scores(tested, state.deployed, current, config)
-        weighed_is_sent_as = wire.ARRAYS
-        if current is not None and self.settings.weigh_at == "current":
-            weighed_is_sent_as = wire.CURRENT
-        following = self._drawn(state, grid).ids.tolist()
-        return state.round.ask_scores(tested, state.deployed, current, config, following, weighed_is_sent_as)
+        request = ScoreRequest(tested, state.deployed, current)
+        if asks_ahead and not last:
+            following = self._drawn(state, grid).ids.tolist()
+            weighs_current = current is not None and self.settings.weigh_at == "current"
+            measure = wire.CURRENT if weighs_current else wire.ARRAYS
+            request = dataclasses.replace(request, following=following, measure=measure)
+        return state.round.ask_scores(request, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Put the scores into the round's record and end the round: it is written down, with a checkpoint."""
@@ -337,12 +330,11 @@ class FairStrategy(Strategy):
         return score_metrics(record, metric)
 
     def _drawn(self, state: StrategyState, grid: Grid) -> DrawnClients:
-        """Who takes part in the server's next round."""
         drawn = self.participation.draw(grid, state.server)
         state.server = self.participation.sized(state.server)
         return drawn
 
-    def _begin(self, arrays: ArrayRecord, grid: Grid) -> ArrayRecord:
+    def _begin(self, arrays: ArrayRecord, grid: Grid) -> None:
         """Meet the clients, and continue where the run was left."""
         stored = None if self.folder is None else self.folder.header()
         earlier_clients = None if stored is None else stored.clients
@@ -357,10 +349,8 @@ class FairStrategy(Strategy):
         header = self._header(len(server.theta))
         state = self.journal.begin(header, State(server), self.how, self._about())
         self._started = StrategyState(state.server, layout)
-        return self._started.arrays
 
     def _about(self) -> RunInfo:
-        """As callbacks see them."""
         if self.about is not None:
             return self.about
         return AboutClients(
@@ -370,7 +360,7 @@ class FairStrategy(Strategy):
             module=self.module,
         )
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> Table:
         """All that decides the result, but for the model, which clients know."""
         if self.header is not None:
             return dict(self.header.config)

@@ -1,7 +1,6 @@
 """The state of a strategy: the server between rounds, and the open round."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
@@ -13,31 +12,11 @@ from ..core.server_step import with_model
 from ..settings import Settings
 from ..simulate.state import new_server
 from .array_layout import ArrayLayout
-from .connection import Connection
-from .fleet_options import RoundClosing
+from .drop_in.trips import PerClient
 from .plain import PlainRound
 from .secagg.private import NextRoundSetup, PrivateRound, check_run, with_private_memory
-from .wire import Task, Values
 
-
-class Round(Protocol):
-    """What rounds in the clear and rounds of masked sums have in common, in the order in which it is called."""
-
-    connection: Connection
-
-    def open(self, drawn: Tensor, arrays: ArrayRecord, weighed: ArrayRecord, config: Values) -> list[Message]: ...
-    def collect(self, answers: Iterable[Message]) -> None: ...
-    def close(self) -> tuple[Server, Record]: ...
-    def ask_scores(
-        self,
-        tested: Iterable[int],
-        deployed: ArrayRecord,
-        current: ArrayRecord | None,
-        config: Values,
-        following: Iterable[int] = (),
-        measure: str = "",
-    ) -> list[Message]: ...
-    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]: ...
+Round = PlainRound | PrivateRound
 
 
 def first_server(
@@ -49,7 +28,7 @@ def first_server(
     private: bool,
 ) -> Server:
     """The server before its first round, over clients of these sizes [n]."""
-    travelling = layout.chosen(arrays)
+    travelling = ArrayRecord({name: arrays[name] for name in layout.tensors})
     theta, buffers = layout.read(travelling)
     server = new_server(
         algorithm,
@@ -61,9 +40,7 @@ def first_server(
     )
     if not private:
         return server
-    with_data = sizes > 0
-    count = settings.drawn(int(with_data.sum()))
-    check_run(count, layout.buffers)
+    check_run(settings.drawn(server.clients_with_data), layout.buffers)
     return with_private_memory(server)
 
 
@@ -77,7 +54,7 @@ class StrategyState:
         self.average_before: Average | None = None  # as it stood before the last round
         self.round: Round | None = None
         self.record: Record | None = None  # of the round, once its step is taken
-        self.measured: dict[int, float] = {}  # losses at the model `weighed` of the next round, by client
+        self.measured: PerClient = {}  # losses at the model `weighed` of the next round, by client
         self.ahead: NextRoundSetup | None = None  # what a private round has done for the next
         self.began = 0.0
 
@@ -96,26 +73,6 @@ class StrategyState:
             return self.arrays
         return self.layout.arrays(model)
 
-    def plain_round(
-        self,
-        task: Task,
-        connection: Connection,
-        trips: int,
-        closing: RoundClosing,
-    ) -> PlainRound:
-        """Open the next round in the clear."""
-        round = PlainRound(self.server, self.layout, task, connection, trips, self.measured, closing)
-        self.round = round
-        self.measured = {}
-        return round
-
-    def private_round(self, task: Task, connection: Connection) -> PrivateRound:
-        """Open the next round of masked sums."""
-        round = PrivateRound(self.server, task, connection, self.ahead)
-        self.round = round
-        self.ahead = None
-        return round
-
     def adopt(self, arrays: ArrayRecord) -> None:
         """Continue from the model that Flower holds, to which a wrapper may have added noise.
 
@@ -132,18 +89,15 @@ class StrategyState:
     def replies(self, messages: Iterable[Message]) -> Iterator[Message]:
         """To what the open round has asked, until it has enough of them."""
         assert self.round is not None
-        enough = self.round.enough if isinstance(self.round, PlainRound) else None
-        return self.round.connection.replies(messages, enough)
+        return self.round.connection.replies(messages, self.round.enough)
 
     def keep_for_next(self) -> None:
-        """Keep what the open round has found out about the next one."""
         if isinstance(self.round, PlainRound):
             self.measured = self.round.measured
-        elif isinstance(self.round, PrivateRound):
+        if isinstance(self.round, PrivateRound):
             self.ahead = self.round.ahead
 
     def close(self) -> Record:
-        """Take the step of the open round."""
         assert self.round is not None
         before = self.server.average
         server, record = self.round.close()

@@ -7,7 +7,7 @@ and then the buffers; frozen parameters stay where they are.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ CONFIG = "config"
 METRICS = "metrics"
 
 Values = Mapping[str, Any]  # by name
+Fields = dict[str, Any]  # the same, while it is put together
 Models = Mapping[str, ArrayRecord]  # by the record's name
 
 _SEEDS = ("seed", "local_seed")
@@ -113,7 +114,7 @@ class Task:
     @classmethod
     def read(cls, message: Message) -> "Task":
         config = message.content.config_records[CONFIG]
-        fields: dict[str, Any] = {}
+        fields: Fields = {}
         for name in cls.__dataclass_fields__:
             key = PREFIX + name
             if key in config:
@@ -130,7 +131,6 @@ class Task:
         return dataclasses.replace(self, index=self.index + 1, measure="")
 
     def local(self) -> LocalTraining:
-        """How to train."""
         batching = Batching(self.batch_size, self.local_epochs, self.local_steps, self.drop_last)
         optimizer = optimizer_of(_choice(self.optimizer))
         augment = None if self.augment is None else augmentation_of(json.loads(self.augment))
@@ -151,14 +151,12 @@ def _text(choice: str | Mapping[str, Any]) -> str:
 
 
 def _choice(text: str) -> Any:
-    """What `_text` wrote."""
     if text.startswith("{"):
         return json.loads(text)
     return text
 
 
 def algorithm_text(algorithm: Algorithm) -> str:
-    """Name and hyper-parameters as JSON."""
     description = {
         "name": algorithm.name,
         "options": algorithm.describe(),
@@ -167,7 +165,6 @@ def algorithm_text(algorithm: Algorithm) -> str:
 
 
 def algorithm_from(text: str) -> Algorithm:
-    """The algorithm that `algorithm_text` wrote."""
     description = json.loads(text)
     return get(description["name"], **description["options"])
 
@@ -198,32 +195,22 @@ def update_of(
     )
 
 
-def models_to_score(deployed: ArrayRecord, current: ArrayRecord | None) -> dict[str, ArrayRecord]:
-    """The models of a message that asks for scores: the deployed one, and the current one if that is another."""
-    models = {ARRAYS: deployed}
-    if current is not None:
-        models[CURRENT] = current
-    return models
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Who is scored after a round, and who measures a loss for the next round along with it."""
 
+    tested: Sequence[int]
+    deployed: ArrayRecord
+    current: ArrayRecord | None  # the current model, where it is not the deployed one
+    following: Sequence[int] = ()  # the next round's clients, if they are asked for a loss as well
+    measure: str = ""  # the record of the model whose loss they measure
 
-def task_content(models: Models, config: ConfigRecord) -> RecordDict:
-    """What a task carries."""
-    return RecordDict({**models, CONFIG: config})
-
-
-def message(
-    node: int,
-    kind: str,
-    content: RecordDict,
-    lifetime: float | None = None,
-) -> Message:
-    """A task for one node; those with the same content share it, as Flower's own strategies do."""
-    return Message(
-        content,
-        dst_node_id=node,
-        message_type=kind,
-        ttl=lifetime,
-    )
+    @property
+    def models(self) -> dict[str, ArrayRecord]:
+        models = {ARRAYS: self.deployed}
+        if self.current is not None:
+            models[CURRENT] = self.current
+        return models
 
 
 def reply(to: Message, metrics: Values, **arrays: ArrayRecord) -> Message:

@@ -1,4 +1,4 @@
-"""Errands handed out to workers, whoever runs them; what a lost worker was at is handed out again."""
+"""Tasks handed out to workers, whoever runs them; what a lost worker was at is handed out again."""
 
 import time
 from collections import deque
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.errors import InputError
-from .remote_call import Errand, JobResult, packed
+from .remote_call import JobResult, Task, packed
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0
-MOST_LOSSES = 3  # of one errand in a row, without any progress between
+MOST_LOSSES = 3  # of one task in a row, without any progress between
 
 
 class JobHandle(Protocol):
-    """An errand at work."""
+    """A task that runs."""
 
     def outcome(self) -> JobResult | None:
         """What came of it; None while it is at work."""
@@ -29,30 +29,30 @@ class JobHandle(Protocol):
 
 
 class WorkerSlot(Protocol):
-    """Where one errand at a time is carried out."""
+    """Where one task at a time is carried out."""
 
     @property
     def name(self) -> str: ...
 
     def start(self, package: bytes) -> JobHandle:
-        """Begin an errand."""
+        """Begin a task."""
 
 
 class DispatchObserver:
-    """Follows the errands. This one shows nothing."""
+    """Follows the tasks. This one shows nothing."""
 
-    def standing(self, errand: int) -> int:
-        """A number that grows as the errand advances."""
+    def progress(self, task: int) -> int:
+        """A number that grows as the task advances."""
         return 0
 
-    def started(self, errand: int, place: str) -> None:
-        """An errand has begun, or resumes after its worker was lost."""
+    def started(self, task: int, place: str) -> None:
+        """A task has begun, or resumes after its worker was lost."""
 
-    def lost(self, errand: int, place: str, why: str) -> None:
-        """A worker is gone; its errand is handed out again."""
+    def lost(self, task: int, place: str, why: str) -> None:
+        """A worker is gone; its task is handed out again."""
 
-    def ended(self, errand: int, place: str, outcome: JobResult) -> None:
-        """An errand has ended, well or not."""
+    def ended(self, task: int, place: str, outcome: JobResult) -> None:
+        """A task has ended, well or not."""
 
     def look(self) -> None:
         """About a second has passed."""
@@ -60,30 +60,28 @@ class DispatchObserver:
 
 @dataclass
 class _Post:
-    """A place, and what is at work there."""
-
     place: WorkerSlot
     job: JobHandle | None = None
-    errand: int = 0
+    task: int = 0
     losses: int = 0  # in a row
 
 
 @dataclass
 class _Losses:
-    """How often an errand was lost in a row, and how far it was then."""
+    """How often a task was lost in a row, and how far it was then."""
 
     count: int = 0
-    standing: int = 0
+    progress: int = 0
 
 
 @dataclass
 class Dispatcher:
-    """Carries out all errands, each by one worker at a time. `stop()` says whether the user wants to stop.
+    """Carries out all tasks, each by one worker at a time. `stop()` says whether the user wants to stop.
 
-    An errand is packed when it is handed out: with its data it may be large.
+    A task is packed when it is handed out: with its data it may be large.
     """
 
-    errands: Sequence[Errand]
+    tasks: Sequence[Task]
     places: Sequence[WorkerSlot]
     watcher: DispatchObserver
     stop: Callable[[], bool]
@@ -94,15 +92,17 @@ class Dispatcher:
     looked_at: float = 0.0
 
     def carry_out(self) -> list[JobResult]:
-        """The outcome of each errand, in order; "stopped" for those that the user ended."""
+        """The outcome of each task, in order; "stopped" for those that the user ended."""
         self.posts = [_Post(place) for place in self.places]
-        self.waiting = deque(range(len(self.errands)))
+        self.waiting = deque(range(len(self.tasks)))
         asked = False
         try:
             while self._is_at_work():
                 if self.stop() and not asked:
                     asked = True
-                    self._stop_all()
+                    for post in self.posts:
+                        if post.job is not None:
+                            post.job.stop()
                 if not asked:
                     self._hand_out()
                 for post in self.posts:
@@ -115,7 +115,7 @@ class Dispatcher:
                     with suppress(Exception):
                         post.job.kill()
         stopped = JobResult("stopped")
-        return [self.outcomes.get(errand, stopped) for errand in range(len(self.errands))]
+        return [self.outcomes.get(task, stopped) for task in range(len(self.tasks))]
 
     def _look(self) -> None:
         """Looking reads folders or a database, so it is done less often than workers are asked."""
@@ -127,19 +127,14 @@ class Dispatcher:
         busy = any(post.job is not None for post in self.posts)
         return busy or (bool(self.waiting) and not self.stop())
 
-    def _stop_all(self) -> None:
-        for post in self.posts:
-            if post.job is not None:
-                post.job.stop()
-
     def _hand_out(self) -> None:
         """Places that have lost two workers in a row come last: others may do better."""
         for post in sorted(self.posts, key=lambda post: post.losses >= 2):
             if post.job is None and self.waiting:
-                errand = self.waiting.popleft()
-                post.job = post.place.start(packed(self.errands[errand]))
-                post.errand = errand
-                self.watcher.started(errand, post.place.name)
+                task = self.waiting.popleft()
+                post.job = post.place.start(packed(self.tasks[task]))
+                post.task = task
+                self.watcher.started(task, post.place.name)
 
     def _check(self, post: _Post) -> None:
         outcome = None if post.job is None else post.job.outcome()
@@ -153,28 +148,28 @@ class Dispatcher:
                 return
         else:
             post.losses = 0
-        self.outcomes[post.errand] = outcome
-        self.watcher.ended(post.errand, post.place.name, outcome)
+        self.outcomes[post.task] = outcome
+        self.watcher.ended(post.task, post.place.name, outcome)
 
     def _again(self, post: _Post, outcome: JobResult) -> JobResult | None:
-        """Another worker takes the errand over; unless too many were lost with it."""
-        errand = post.errand
-        standing = self.watcher.standing(errand)
-        losses = self.losses.setdefault(errand, _Losses())
-        if standing > losses.standing:
+        """Another worker takes the task over; unless too many were lost with it."""
+        task = post.task
+        progress = self.watcher.progress(task)
+        losses = self.losses.setdefault(task, _Losses())
+        if progress > losses.progress:
             losses.count = 0
         losses.count += 1
-        losses.standing = standing
+        losses.progress = progress
         if losses.count >= MOST_LOSSES:
             message = f"{losses.count} workers in a row were lost with it, the last one because {outcome.message}"
             return JobResult("failed", message)
-        self.waiting.append(errand)
-        self.watcher.lost(errand, post.place.name, outcome.message)
+        self.waiting.append(task)
+        self.watcher.lost(task, post.place.name, outcome.message)
         return None
 
 
 def raise_failures(outcomes: Sequence[JobResult], kept: str) -> None:
-    """The sentences of errands that ended badly, each once; `kept` says what became of the others."""
+    """The sentences of tasks that ended badly, each once; `kept` says what became of the others."""
     sentences = []
     for outcome in outcomes:
         if outcome.kind in ("refused", "failed"):

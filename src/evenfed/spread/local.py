@@ -15,7 +15,7 @@ from .dispatcher import WorkerSlot
 from .options import visible_gpu
 from .remote_call import LENGTH_BYTES, JobResult
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.spread.worker import main; main()"
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from evenfed.spread.remote_call import work; work()"
 
 
 def local_places(devices: Sequence[str]) -> list[WorkerSlot]:
@@ -33,7 +33,7 @@ def local_places(devices: Sequence[str]) -> list[WorkerSlot]:
 
 @dataclass(frozen=True)
 class LocalSlot:
-    """A new process for every errand."""
+    """A new process for every task."""
 
     name: str
     device: str

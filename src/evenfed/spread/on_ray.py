@@ -24,7 +24,7 @@ def ray_places(spread: SpreadOptions) -> list[WorkerSlot]:
     options = {
         "num_cpus": 1 if gpus else min(most, share),
         "num_gpus": 1 if gpus else 0,
-        "max_retries": 0,  # this process learns of a loss and hands out the errand again
+        "max_retries": 0,  # this process learns of a loss and hands out the task again
     }
     places: list[WorkerSlot] = []
     for number in range(1, workers + 1):
@@ -53,7 +53,7 @@ def _connected(address: str) -> Any:
 
 @dataclass(frozen=True)
 class RaySlot:
-    """A task of its own for every errand."""
+    """A Ray task for every task."""
 
     name: str
     ray: Any

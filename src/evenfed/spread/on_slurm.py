@@ -41,7 +41,7 @@ def slurm_places(spread: SpreadOptions, workers: int, folder: Path) -> list[Work
 
 
 class _Requeued:
-    """The errand as submitit takes it: stopped by its time limit or by another user's job, it is queued again."""
+    """The task as submitit takes it: stopped by its time limit or by another user's job, it is queued again."""
 
     def __call__(self, package: bytes) -> JobResult:
         return perform(package)

@@ -1,9 +1,11 @@
-"""One errand: packed for another process, carried out there, and what came of it."""
+"""One task: packed for another process, carried out there, and what came of it."""
 
 import json
 import os
 import pickle
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -14,13 +16,13 @@ from ..core.errors import DamageWarning, InputError, Interruption, first_line
 
 LENGTH_BYTES = 8  # of the number that tells a worker how long its package is
 
-Errand = Callable[[], None]
+Task = Callable[[], None]
 Kind = Literal["done", "refused", "failed", "stopped", "lost"]
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What came of an errand: "refused" with the sentence of an InputError, "lost" with its worker."""
+    """What came of a task: "refused" with the sentence of an InputError, "lost" with its worker."""
 
     kind: Kind
     message: str = ""
@@ -36,14 +38,14 @@ class JobResult:
         return cls(content["kind"], content["message"], tuple(content["damage"]), content["trace"])
 
 
-def packed(errand: Errand) -> bytes:
-    """The errand, with the folders its modules are found in. cloudpickle takes functions of scripts and notebooks."""
+def packed(task: Task) -> bytes:
+    """The task, with the folders its modules are found in. cloudpickle takes functions of scripts and notebooks."""
     try:
         import cloudpickle as pickler
     except ImportError:
         pickler = pickle
     try:
-        content = pickler.dumps(errand)
+        content = pickler.dumps(task)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         advice = "define it at the top of a module"
         if pickler is pickle:
@@ -56,7 +58,6 @@ def packed(errand: Errand) -> bytes:
 
 
 def perform(package: bytes) -> JobResult:
-    """Carry out a packed errand in this process."""
     damage: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamageWarning)
@@ -81,3 +82,27 @@ def _performed(package: bytes) -> JobResult:
     except Exception as error:
         return JobResult("failed", f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     return JobResult("done")
+
+
+def work() -> None:
+    """A worker on this machine: a task on stdin, its outcome on stdout; it ends with whoever started it."""
+    sys.argv = sys.argv[2:] or ["evenfed"]  # the command that is noted as the origin of results
+    outcome_stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print is no outcome
+    source = sys.stdin.buffer
+    length = int.from_bytes(source.read(LENGTH_BYTES), "big")
+    package = source.read(length)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    watching = threading.Thread(target=_end_with_the_other, daemon=True)
+    watching.start()
+    outcome = perform(package)
+    with outcome_stream:
+        outcome_stream.write(outcome.to_json())
+    sys.stderr.flush()
+    os._exit(0)  # not through the threads of others
+
+
+def _end_with_the_other() -> None:
+    """Stop, saving what there is, once whoever started this has closed the input or is gone."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)

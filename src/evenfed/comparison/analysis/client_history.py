@@ -71,9 +71,7 @@ def _widened(record: Record, clients: int) -> Record:
         values = record.kept(field)
         if isinstance(values, np.ndarray):
             missing = clients - len(values)
-            unknown = np.nan
-            if field == "weights":
-                unknown = 0.0
+            unknown = 0.0 if field == "weights" else np.nan
             changes[field] = np.pad(values, (0, missing), constant_values=unknown)
     return record.but(**changes)
 

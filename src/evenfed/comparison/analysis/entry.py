@@ -15,8 +15,7 @@ from ...fairness import Vector
 from ...metrics import Metric
 from .configuration import Configuration
 from .expected import Fit
-from .history import History
-from .identical_runs import are_equal
+from .history import History, are_equal
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class Entry:
 
     @property
     def precision(self) -> str:
-        """The precision of the arithmetic."""
         return str(self.config["train"]["precision"])
 
     @property
@@ -85,7 +83,6 @@ class Entry:
 
     @property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         return self.histories[0].metric
 
     @cached_property
@@ -170,7 +167,6 @@ class Entry:
         return replace(self, runs=shared)
 
     def _with(self, change: Callable[[Record], Record]) -> "Entry":
-        """The same with every record changed."""
         runs = {}
         for seed, run in self.runs.items():
             runs[seed] = replace(run, records=list(map(change, run.records)))

@@ -38,7 +38,6 @@ class EntryFigures:
     fit: Fit | None = None  # of expected accuracies, in the last rounds
 
     def describe(self) -> dict[str, Any]:
-        """The row as JSON."""
         return {
             "label": self.label,
             "seeds": self.seeds,

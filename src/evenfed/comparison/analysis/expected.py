@@ -84,7 +84,6 @@ class Fit:
         return self.rest <= MOST_UNEXPLAINED
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
         return {"classes": self.classes, "noise": self.noise, "is_good": self.is_good}
 
 

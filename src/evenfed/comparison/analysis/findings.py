@@ -15,8 +15,7 @@ from ..storage.header import Header, RunProvenance
 from .configuration import Configuration
 from .entry import Entry
 from .entry_figures import EntryFigures, row
-from .history import History
-from .identical_runs import are_equal
+from .history import History, are_equal
 
 __all__ = ["BASELINE", "Entry", "Findings", "seeds_named"]
 
@@ -78,13 +77,12 @@ class Findings:
     def paired_floor(self) -> Entry | None:
         """The same; None if it only repeats FedAvg, as where every client is one batch: that is no chance."""
         again = self.other_batches
-        if again is None or self._is_baseline_again(again):
+        if again is None:
+            return None
+        of_baseline = self.baseline.runs
+        if all(are_equal([of_baseline[seed], run]) for seed, run in again.runs.items()):
             return None
         return again
-
-    def _is_baseline_again(self, entry: Entry) -> bool:
-        of_baseline = self.baseline.runs
-        return all(are_equal([of_baseline[seed], run]) for seed, run in entry.runs.items())
 
     @cached_property
     def floor_of_seeds(self) -> Entry | None:
@@ -113,12 +111,10 @@ class Findings:
 
     @cached_property
     def by_label(self) -> Mapping[str, Entry]:
-        """Everyone by label."""
         return {entry.label: entry for entry in self.everyone}
 
     @property
     def configs(self) -> dict[str, Configuration]:
-        """The configurations of the entries, by label."""
         return {entry.label: entry.config for entry in self.entries}
 
     def named(self, label: str) -> Entry:
@@ -161,7 +157,6 @@ class Findings:
 
     @property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         return self.baseline.metric
 
     @property
@@ -218,7 +213,6 @@ class Findings:
         return [self.baseline.runs[seed] for seed in entry.runs]
 
     def describe(self) -> dict[str, Any]:
-        """The figures as JSON."""
         floor = None
         repetition = self.paired_floor or self.floor_of_seeds
         if repetition is not None:
@@ -298,7 +292,6 @@ class Findings:
         return replace(self, entries=chosen(self.entries), controls=chosen(self.controls))
 
     def _with(self, change: Callable[[Entry], Entry]) -> "Findings":
-        """The same with every entry changed, controls included."""
 
         def changed(entries: Iterable[Entry]) -> tuple[Entry, ...]:
             return tuple(map(change, entries))

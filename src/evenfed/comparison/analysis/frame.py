@@ -24,7 +24,7 @@ def frame(runs: Iterable[Rounds]) -> "pandas.DataFrame":
     Where a run has them also unpadded, and current and current_loss: of the model whose average is deployed. Of very
     many clients, a round has rows of those alone that took part or were evaluated.
     """
-    pandas = _pandas()
+    pandas = pandas_for("a data frame needs")
     every_run = list(runs)
     measured = _measured(every_run)
     columns: dict[str, list[Any]] = {}
@@ -73,9 +73,10 @@ def _has(records: Sequence[Record], attribute: str) -> bool:
     return any(getattr(record, attribute) is not None for record in records)
 
 
-def _pandas() -> Any:
+def pandas_for(purpose: str) -> Any:
+    """The module, which comes with evenfed[pandas] only; `purpose`: the beginning of the error without it."""
     try:
         import pandas
     except ImportError:
-        raise InputError("a data frame needs pandas; install it with: pip install evenfed[pandas]") from None
+        raise InputError(f"{purpose} pandas; install it with: pip install 'evenfed[pandas]'") from None
     return pandas

@@ -21,6 +21,7 @@ from ...simulate.problem import Problem
 from ..fingerprints import OWN_DATA
 from ..storage.header import Header
 from .configuration import Configuration
+from .frame import pandas_for
 
 if TYPE_CHECKING:
     import pandas
@@ -125,7 +126,6 @@ class _Judged:
 
     @classmethod
     def of(cls, model: nn.Module, client: Client, name: str) -> "_Judged":
-        """Of one client."""
         if client.test is None:
             raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
         parameter = next(model.parameters())
@@ -141,7 +141,6 @@ class _Judged:
 
     @classmethod
     def together(cls, parts: Sequence["_Judged"]) -> "_Judged":
-        """Of several clients."""
         return cls(
             trees.concatenated([part.outputs for part in parts]),
             torch.cat([part.targets for part in parts]),
@@ -196,7 +195,7 @@ def table(
     equalised odds difference. A figure is NaN where it is not defined, such as the tpr of a group without positives or
     the difference of a single group.
     """
-    pandas = _pandas()
+    pandas = pandas_for("groups need")
     run_names = header.clients["names"]
     run_sizes = header.judged_sizes if header.judge == "test" else None
     judged: dict[str, _Judged] = {}
@@ -252,11 +251,3 @@ def _largest_gap(column: str, rows: Sequence[Mapping[str, Any]]) -> float:
     if len(known) < 2:
         return float("nan")
     return max(known) - min(known)
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise InputError("groups need pandas; install it with: pip install 'evenfed[pandas]'") from None
-    return pandas

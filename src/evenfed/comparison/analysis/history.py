@@ -32,7 +32,6 @@ class History:
 
     @cached_property
     def metric(self) -> Metric:
-        """What clients are judged by."""
         if self.judged_by is not None:
             return self.judged_by
         if not self._has("accuracy") and self._has("test_losses"):
@@ -40,7 +39,6 @@ class History:
         return ACCURACY
 
     def _has(self, field: str) -> bool:
-        """Whether this is known of any round."""
         return any(record.kept(field) is not None for record in self.records)
 
     def figures(self, record: Record) -> Vector | None:
@@ -172,7 +170,6 @@ class History:
 
     @property
     def expectation(self) -> Expected | None:
-        """What the expected accuracies add up to."""
         expected = self.expected
         if expected is None:
             return None
@@ -234,7 +231,6 @@ class History:
 
     @cached_property
     def breakdown(self) -> str | None:
-        """How the run broke down, if it did."""
         return self.diverged or diagnostics.breakdown(self.records) or self._not_finite
 
     @cached_property
@@ -277,3 +273,30 @@ class History:
             f"{OSCILLATES_BELOW}), so the clients worst served in one round are over-served in the next. Try "
             f"{remedies}{average}"
         )
+
+
+def are_equal(runs: Sequence[History]) -> bool:
+    """Whether all the runs trained in the same way: nothing was drawn in them, whatever their seeds.
+
+    Then they are one observation.
+    """
+    first, *others = runs
+    for other in others:
+        if len(other.records) != len(first.records):
+            return False
+        if not all(map(_is_same_round, first.records, other.records)):
+            return False
+    return True
+
+
+def _is_same_round(record: Record, again: Record) -> bool:
+    """By the training losses, where they are known: rounding may turn an answer of a small test set."""
+    if len(record.known("losses")) or len(again.known("losses")):
+        return _are_close(record, again, "losses")
+    return _are_close(record, again, "accuracy") and _are_close(record, again, "test_losses")
+
+
+def _are_close(record: Record, again: Record, field: str) -> bool:
+    figures = record.known(field)
+    others = again.known(field)
+    return figures.shape == others.shape and np.allclose(figures, others, rtol=1e-5)

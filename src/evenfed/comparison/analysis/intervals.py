@@ -98,7 +98,7 @@ def over_seeds(gaps: Sequence[Array]) -> Interval:
     >>> round(over_seeds([np.array([2.0, 6.0]), np.array([1.0, 5.0])]).reach, 2)
     6.09
     """
-    points = _mean_of_means(gaps)
+    points = float(_means(gaps).mean())
     federations = len(gaps)
     variance = 0.0
     uncertainty = 0.0
@@ -176,7 +176,3 @@ def components(values: Array) -> tuple[float, float]:
 def _means(gaps: Sequence[Array]) -> Array:
     """[federations]"""
     return np.array([gap.mean() for gap in gaps])
-
-
-def _mean_of_means(gaps: Sequence[Array]) -> float:
-    return float(_means(gaps).mean())

@@ -1,14 +1,14 @@
 """The noise floor: how far two FedAvg figures differ by chance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...metrics import Metric
 from .entry_figures import LASTING
 from .findings import Entry, Findings
-from .identical_runs import are_equal
+from .history import are_equal
 from .intervals import Array, student
 
 LabelAndSeed = tuple[str, int]  # of a run
@@ -28,6 +28,7 @@ class Chance:
         return student(self.freedom) * self.deviation
 
 
+@dataclass(eq=False)
 class NoiseFloor:
     """What chance does to FedAvg's figures.
 
@@ -36,11 +37,9 @@ class NoiseFloor:
     every federation, so its figures are averaged over them first.
     """
 
-    def __init__(self, comparisons: Sequence[Findings], late: bool) -> None:
-        self.comparisons = comparisons
-        self.late = late
-        self._squares: dict[tuple[str, bool], tuple[float, int]] = {}
-        self._runs: dict[tuple[int, int], RunFigures] = {}
+    comparisons: Sequence[Findings]
+    late: bool
+    _runs: "dict[tuple[int, int], RunFigures]" = field(default_factory=dict)
 
     @property
     def is_paired(self) -> bool:
@@ -55,7 +54,7 @@ class NoiseFloor:
 
     def of_other_batches(self, metric: str, seeds: int) -> Chance | None:
         """Of two FedAvg figures from the same initial models; None if there are no such runs."""
-        squares, freedom = self._sum_of_squares(metric, is_paired=True)
+        squares, freedom = self._between_batches(metric)
         if freedom == 0:
             return None
         variance = squares / freedom / seeds / len(self.comparisons)
@@ -64,20 +63,12 @@ class NoiseFloor:
 
     def of_other_seeds(self, metric: str, seeds: int) -> Chance | None:
         """Of two FedAvg figures with seeds of their own; None if no run is repeated."""
-        squares, freedom = self._sum_of_squares(metric, is_paired=False)
+        squares, freedom = self._between_seeds(metric)
         if freedom == 0:
             return None
         variance = 2 * squares / freedom / seeds
         deviation = np.sqrt(variance)
         return Chance(float(deviation), freedom)
-
-    def _sum_of_squares(self, metric: str, is_paired: bool) -> tuple[float, int]:
-        """With its degrees of freedom; computed once."""
-        key = (metric, is_paired)
-        if key not in self._squares:
-            squares = self._between_batches(metric) if is_paired else self._between_seeds(metric)
-            self._squares[key] = squares
-        return self._squares[key]
 
     def _between_batches(self, metric: str) -> tuple[float, int]:
         """Sum of squares of the differences between FedAvg and FedAvg with other batches, and their number."""
@@ -148,7 +139,6 @@ def _runs(findings: Findings) -> dict[LabelAndSeed, Entry]:
 
 
 def _runs_of(group: Sequence[Entry]) -> dict[LabelAndSeed, Entry]:
-    """The entry of each run."""
     runs = {}
     for entry in group:
         for seed in entry.runs:

@@ -71,13 +71,12 @@ def _settings(comparisons: Sequence[Findings]) -> list[FlatSettings]:
 
 
 def _places_that_differ(settings: Sequence[FlatSettings]) -> list[str]:
-    places = set()
-    for one in settings:
-        for other in settings:
-            for place, value in one.items():
-                if value != other.get(place):
-                    places.add(place)
-    return sorted(places.difference(_IRRELEVANT))
+    first, *others = settings
+    differing = []
+    for place in sorted(set().union(*settings).difference(_IRRELEVANT)):
+        if any(other.get(place) != first.get(place) for other in others):
+            differing.append(place)
+    return differing
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> FlatSettings:
@@ -143,7 +142,6 @@ def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
 
 
 def pooled(rows: Sequence[EntryFigures]) -> EntryFigures:
-    """One row of all federations' runs."""
     last = _pooled_figures([row.last for row in rows])
     late = _pooled_figures([row.late for row in rows])
     oscillation, _ = mean_and_spread([row.oscillation for row in rows])  # of those that have one

@@ -8,9 +8,7 @@ from ...fairness import LOWER_IS_BETTER
 from ..runs import FLOOR_LABEL
 from .findings import Findings
 from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_federations, over_seeds
-from .noise_floor import Chance, NoiseFloor, RunFigures
-
-LabelAndSeed = tuple[str, int]  # of a run
+from .noise_floor import Chance, LabelAndSeed, NoiseFloor, RunFigures
 
 
 class Differences:

@@ -41,12 +41,10 @@ class ManyClients(Mapping[str, Any]):
 
     @cached_property
     def columns(self) -> Mapping[str, Any]:
-        """The columns, by name."""
         return self.given_columns
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all columns."""
         return _digest(_arrays(self.columns))
 
     def __getitem__(self, key: str) -> Any:
@@ -190,7 +188,6 @@ def resolved(table: Table, folder: Path) -> Table:
 
 
 def _without(table: Table, keys: Collection[str]) -> Table:
-    """The table without these keys."""
     rest = {}
     for key, value in table.items():
         if key not in keys:
@@ -244,7 +241,6 @@ def _arrays(columns: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _columns(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """The columns that `_arrays` has written."""
     names: Sequence[str] = NumberedNames(len(arrays["train"]))
     if _NAMES in arrays:
         names = json.loads(arrays[_NAMES].tobytes())

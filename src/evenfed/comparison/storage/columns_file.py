@@ -94,7 +94,6 @@ class ColumnInFile:
         return np.arange(self.clients) if ids is None else self.columns.read(ids)
 
     def dense(self) -> Vector:
-        """[n] of everyone."""
         return scattered(self.clients, self.ids, self.values, self.rest)
 
 
@@ -110,7 +109,6 @@ def places_in(line: Mapping[str, Any]) -> Iterator[Place]:
 
 
 def end_of(place: Place) -> int:
-    """Where the next array begins."""
     begin = int(place["at"])
     count = int(place["count"])
     return begin + count * np.dtype(place["type"]).itemsize

@@ -10,35 +10,25 @@ from pathlib import Path
 import torch
 
 from ...core.errors import InputError, Interruption
-from ..driver import Group, Listener, ListenerSink, Training
+from ..driver import Group, ListenerSink, Training
 from .folder import RunFolder
 from .header import Header
 
 StopRequested = Callable[[], bool]
 
 
+@dataclasses.dataclass(eq=False)
 class DiskSink(ListenerSink):
     """Writes every run to its folder. Training continues while a checkpoint is being written."""
 
-    def __init__(
-        self,
-        root: Path,
-        headers: Mapping[str, Header],
-        device: torch.device,
-        listen: Listener,
-        checkpoint_seconds: float,
-        stop: StopRequested,
-        background: ThreadPoolExecutor,
-    ) -> None:
-        super().__init__(listen)
-        self.root = root
-        self.headers = headers
-        self.device = device
-        self.checkpoint_seconds = checkpoint_seconds
-        self.stop = stop
-        self.background = background
-        self.saving: Future[None] | None = None
-        self.saved_at = 0.0
+    root: Path
+    headers: Mapping[str, Header]
+    device: torch.device
+    checkpoint_seconds: float
+    stop: StopRequested
+    background: ThreadPoolExecutor
+    saving: Future[None] | None = None
+    saved_at: float = 0.0
 
     def begin(self, group: Group) -> None:
         if self.stop():

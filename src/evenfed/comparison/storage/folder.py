@@ -50,7 +50,6 @@ class RunFolder:
 
     @classmethod
     def of(cls, root: Path, run: Run) -> "RunFolder":
-        """The folder of a run in a comparison's folder."""
         return cls.at(root, run.label, run.settings.seed)
 
     @classmethod
@@ -144,7 +143,6 @@ class RunFolder:
         )
 
     def _all_lines(self, header: Header) -> list[str]:
-        """The lines of a finished run, checked."""
         rounds = header.rounds if header.stopped is None else None
         return self.lines.all(rounds, header.lines_digest)
 
@@ -169,7 +167,6 @@ class RunFolder:
         self._write_header(header)
 
     def clear(self) -> None:
-        """Remove the run that is here, if there is one."""
         if not self.header_path.exists():
             return
         for file in (self.header_path, self.rounds_path, self.model_path, self.result_path):
@@ -194,7 +191,6 @@ class RunFolder:
         self._write_header(dataclasses.replace(begun, finished=True, seconds=seconds, lines_digest=digest))
 
     def checkpoints(self) -> dict[int, Path]:
-        """The checkpoints by their number of rounds."""
         by_round = {}
         for path in self.path.glob("checkpoint-*"):
             match = re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name)
@@ -288,13 +284,13 @@ class RunFolder:
             texts_to_keep["stopped"] = json.dumps({"reason": stopped, "rounds": header.rounds})
         checkpoint.save(state, self._checkpoint_path(state), texts_to_keep)
         seconds = sum(record.seconds for record in records)
-        standing = Reached(
+        reached = Reached(
             session=len(header.resumed_at),
             seconds=header.seconds + seconds,
             engine=engine or header.engine,
             lines_digest=digest,
         )
-        standing.write(self.path)
+        reached.write(self.path)
 
     def finish(self, state: State, stopped: str | None = None, restored: State | None = None) -> None:
         """Write the model of a run whose last checkpoint is written, and note that it has ended.
@@ -339,7 +335,6 @@ class RunFolder:
         return str(json.loads(text)["reason"])
 
     def last_record(self, at: int) -> Record:
-        """The record of the last round before `at`."""
         text = self.lines.texts()[at - 1]
         return record_json.from_json(json.loads(text), self.lines.columns)
 

@@ -149,13 +149,11 @@ class Header:
 
     @property
     def data(self) -> Table:
-        """The options of the data."""
         options: Table = self.config["data"]
         return options
 
     @property
     def train(self) -> Table:
-        """The options of the training."""
         options: Table = self.config["train"]
         return options
 
@@ -175,7 +173,6 @@ class Header:
 
     @property
     def last_rounds(self) -> int:
-        """The number of last rounds that figures are averaged over."""
         return int(self.train["last_rounds"])
 
     @property
@@ -185,7 +182,6 @@ class Header:
 
     @property
     def train_sizes(self) -> list[int]:
-        """The number of training examples of each client."""
         sizes: list[int] = np.asarray(self.clients["train"]).tolist()
         return sizes
 
@@ -222,7 +218,6 @@ class Reached:
     lines_digest: str | None
 
     def write(self, folder: Path) -> None:
-        """Replace the last one."""
         text = json.dumps(dataclasses.asdict(self))
         replace_text(folder / REACHED, text + "\n")
 
@@ -233,17 +228,17 @@ def with_reached(header: Header, folder: Path) -> Header:
     if header.finished or not path.exists():
         return header
     try:
-        standing = Reached(**json.loads(plain_file(path).read_text()))
+        reached = Reached(**json.loads(plain_file(path).read_text()))
     except (ValueError, TypeError):
         warnings.warn(f"{path} is damaged, and not needed: it is left out", DamageWarning, stacklevel=3)
         return header
-    if standing.session != len(header.resumed_at):
+    if reached.session != len(header.resumed_at):
         return header  # of an earlier session, whose rounds the header counts
     return dataclasses.replace(
         header,
-        seconds=standing.seconds,
-        engine=standing.engine,
-        lines_digest=standing.lines_digest,
+        seconds=reached.seconds,
+        engine=reached.engine,
+        lines_digest=reached.lines_digest,
     )
 
 

@@ -17,7 +17,7 @@ from ..analysis.history import History
 from ..runs import FLOOR_NAMES
 from .folder import RunFolder
 from .header import Header
-from .pack import PACKED
+from .pack import PACKED, holds_runs
 from .reading import baseline_of, findings_of_runs, read
 from .rounds_file import chained
 
@@ -31,15 +31,12 @@ class PartialRun:
     label: str
     seed: int
     header: Header
-    known: History
-
-    def history(self) -> History:
-        return self.known
+    history: History
 
     @property
     def rounds(self) -> int:
         """That were written."""
-        return len(self.known.records)
+        return len(self.history.records)
 
     @property
     def is_complete(self) -> bool:
@@ -47,30 +44,30 @@ class PartialRun:
         return self.header.finished or self.rounds >= self.header.rounds
 
     def cut(self, rounds: int) -> "PartialRun":
-        """As it stood after so many rounds."""
+        """As it was after so many rounds."""
         if rounds >= self.rounds:
             return self
-        known = replace(
-            self.known,
-            records=self.known.records[:rounds],
+        history = replace(
+            self.history,
+            records=self.history.records[:rounds],
             model_round=None,
             stopped=None,
         )
-        return replace(self, known=known)
+        return replace(self, history=history)
 
 
+@dataclass(eq=False)
 class LiveRun:
     """One run's folder, and what was read of it."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self.so_far: PartialRun | None = None
-        self.damage: str | None = None
-        self.written_at = 0.0
-        self._states: tuple[_State | None, _State | None] = (None, None)
-        self._records: list[Record] = []
-        self._digest = ""
-        self._read_to = 0  # bytes of the file of rounds
+    folder: RunFolder
+    so_far: PartialRun | None = None
+    damage: str | None = None
+    written_at: float = 0.0
+    _states: tuple[_State | None, _State | None] = (None, None)
+    _records: list[Record] = field(default_factory=list)
+    _digest: str = ""
+    _read_to: int = 0  # bytes of the file of rounds
 
     def look(self) -> bool:
         """Read what is new; whether anything was."""
@@ -126,7 +123,7 @@ class LiveRun:
             label=self.folder.label,
             seed=self.folder.seed or 0,
             header=header,
-            known=self.folder.history_of(header, self._records),
+            history=self.folder.history_of(header, self._records),
         )
 
 
@@ -152,7 +149,6 @@ class LiveProgress:
         return min((run.rounds for run in self.runs), default=0)
 
     def sentence(self) -> str:
-        """For people."""
         number = len(self.runs)
         if self.is_complete:
             return "The run has finished." if number == 1 else f"All {number} runs have finished."
@@ -230,7 +226,7 @@ class LiveFolder:
         """What runs add up to that have come equally far; None before the first evaluation.
 
         These are the complete runs if they can be compared with the baseline. Before that, they are all runs as they
-        stood after the last round that each of them has reached.
+        were after the last round that each of them has reached.
         """
         if self.is_packed:
             return read(self.folder)
@@ -251,7 +247,7 @@ class LiveFolder:
     def _findings(self, runs: Sequence[PartialRun]) -> Findings | None:
         by_label: dict[str, dict[int, PartialRun]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
-            if run.known.late:
+            if run.history.late:
                 by_seed = by_label.setdefault(run.label, {})
                 by_seed[run.seed] = run
         begun = {run.label for run in self.progress.runs}
@@ -265,7 +261,7 @@ class NewestComparison:
     """Of the comparisons below a folder, each in a folder of its own, the one that is written to."""
 
     folder: Path
-    others: int = 0  # beside the one that was chosen last
+    others: int = 0  # besides the one that was chosen last
     _chosen: Path | None = None
     _known: frozenset[Path] = frozenset()
     _finished: dict[Path, _State | None] = field(default_factory=dict)  # header -> as it was found to say so
@@ -276,7 +272,7 @@ class NewestComparison:
         It stays chosen until another begins, or until it has finished and another has not: of two that are written to
         at the same time, a reader sees one.
         """
-        if RunFolder.all_in(self.folder) or (self.folder / PACKED).exists():
+        if holds_runs(self.folder):
             return None
         runs: dict[Path, list[RunFolder]] = {}
         for header in self.folder.glob("*/*/seed-*/header.json"):

@@ -14,6 +14,7 @@ from ...core.files import made
 LOCK = ".lock"
 ANOTHER_FOLDER = "choose another folder (--out; in Python out=...)"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link is not followed, nothing is emptied
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = 200  # characters read of what a holder wrote of itself
 
 
@@ -32,7 +33,9 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
         stack.callback(os.close, file)
         os.ftruncate(file, 0)  # of a process that died
         if not shared:
-            os.pwrite(file, _about_this_process().encode(), 0)
+            began = datetime.now().strftime("%Y-%m-%d %H:%M")
+            holder = f"process {os.getpid()} on {socket.gethostname()}, since {began}"
+            os.pwrite(file, holder.encode(), 0)
         try:
             yield
         except BaseException:
@@ -42,7 +45,6 @@ def locked(folder: Path, shared: bool = False) -> Iterator[None]:
 
 
 def _remove_if_alone(folder: Path) -> None:
-    """Remove the lock's file if the folder holds nothing else."""
     with suppress(OSError):  # the folder may be gone
         if os.listdir(folder) == [LOCK]:
             (folder / LOCK).unlink()
@@ -72,11 +74,6 @@ def hold_run(folder: Path, within: Path | None = None) -> ExitStack:
         return locks.pop_all()
 
 
-def _about_this_process() -> str:
-    began = datetime.now().strftime("%Y-%m-%d %H:%M")
-    return f"process {os.getpid()} on {socket.gethostname()}, since {began}"
-
-
 def _holder(folder: Path) -> str:
     """Who holds the folder, or a run in it, in parentheses; nothing if that is not known."""
     own = folder / LOCK
@@ -90,7 +87,7 @@ def _holder(folder: Path) -> str:
 def _written_by_holder(path: Path) -> str:
     """What the process that holds this lock wrote of itself; nothing if none does."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(path, _TO_READ)
     except OSError:
         return ""
     try:

@@ -27,6 +27,11 @@ _DIGITS = 6  # significant digits of a packed number
 _EXACT = ("accuracy", "current", "unpadded", "unseen", "global_accuracy")
 
 
+def holds_runs(folder: Path) -> bool:
+    """Whether runs have begun in a comparison's folder, or lie there packed."""
+    return bool(RunFolder.all_in(folder)) or (folder / PACKED).exists()
+
+
 def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
     """Pack the finished runs of a comparison into one file in `target`: headers exact, losses and weights to 6 digits.
 

@@ -32,7 +32,7 @@ def provenance() -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "gpu": gpu, "system": platform.platform()},
-        "commit": _commit(),
+        "commit": os.environ.get("EVENFED_COMMIT") or _commit_here(),  # a copy has no history
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -56,14 +56,9 @@ def _cpu() -> str:
     return platform.machine()
 
 
-def _commit() -> str | None:
-    """The commit of the source tree this package runs from; EVENFED_COMMIT names it for a copy without history."""
-    return os.environ.get("EVENFED_COMMIT") or _commit_here()
-
-
 @functools.cache
 def _commit_here() -> str | None:
-    """Asked once per process: its code is what was loaded then, and every run's header names it."""
+    """Of the source tree this package runs from, asked once per process: its code is what was loaded then."""
     return commit_of(Path(__file__).resolve().parents[4])
 
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class RunRead(Protocol):
     @property
     def header(self) -> Header: ...
 
+    @property
     def history(self) -> History: ...
 
 
@@ -77,11 +79,10 @@ def findings_of_runs(folder: Path, runs: Mapping[str, Runs], labels: Collection[
 
 @dataclass(frozen=True)
 class _Run:
-    """A run in its folder, with its header."""
-
     folder: RunFolder
     header: Header
 
+    @cached_property
     def history(self) -> History:
         try:
             return self.folder.history()
@@ -105,7 +106,6 @@ class _Reader:
     lost: dict[str, Entry] = field(default_factory=dict)  # by label: entries that broke down, without figures
 
     def findings(self, folders: Sequence[RunFolder]) -> Findings:
-        """The findings of those runs that are finished."""
         labels = {folder.label for folder in folders}
         finished = self._finished(folders)
         return self.of_runs(finished, labels)
@@ -148,7 +148,6 @@ class _Reader:
         )
 
     def _finished(self, folders: Sequence[RunFolder]) -> dict[str, Runs]:
-        """The finished runs by label and seed."""
         begun: dict[str, dict[int, _Run]] = {}
         for folder in folders:
             header = folder.header()
@@ -200,7 +199,7 @@ class _Reader:
         for seed, run in runs.items():
             own_config = without(run.header.config, *_SEEDS)
             if own_config == config:
-                histories[seed] = run.history()
+                histories[seed] = run.history
             else:
                 self._leave_out(label, f"seed {seed} left out, made with another configuration than seed {first_seed}")
         entry = Entry(label, first.config, histories)
@@ -240,22 +239,20 @@ class _Reader:
             if shared is not None:
                 others.append(shared)
         others.sort(key=_place)
-        paired = []
+        controls = []
+        repeated: list[tuple[Entry, ...]] = [(baseline,)]
         if other_batches is not None:
             shared = self._with_shared_seeds(other_batches, baseline)
             if shared is not None:
-                repetition = replace(shared, repeats=baseline.label)
-                paired.append(repetition)
-        unpaired = []
+                controls.append(replace(shared, repeats=baseline.label))
         if other_seeds is not None:
             repetition = self._with_as_many_seeds(other_seeds, baseline)
-            unpaired.append(repetition)
+            controls.append(repetition)
+            repeated = [(baseline, repetition)]
         configs = {entry.label: entry.config for entry in (baseline, *others)}
         twins = repetitions(configs, baseline.precision)
         competing = [baseline]
-        controls = [*paired, *unpaired]
         averaged = unaveraged(configs)  # other models of the same training: no repetition of their own
-        repeated = [(baseline, *unpaired)]
         for entry in others:
             if entry.label in twins:
                 twin = twins[entry.label]
@@ -306,7 +303,6 @@ def baseline_of(labels: Collection[str]) -> str:
 
 
 def _mismatch(header: Header, baseline: Header) -> str | None:
-    """Why the two cannot be compared, if they cannot."""
     if not are_same_clients(header.clients, baseline.clients):
         return "other clients"
     if header.data != baseline.data:

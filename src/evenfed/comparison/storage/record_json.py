@@ -5,7 +5,7 @@ lists lie in a file of columns, and the line holds their places.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from ...core.sparse import MANY, SparseNumbers, StoredNumbers, per_client
 from ...fairness import Vector
 from .columns_file import ColumnInFile, ColumnsFile
 
-Numbers = Sequence[float | None]
 INLINE = 4096  # numbers of a field that a line holds; more lie in a file of columns
 _EVALUATED = ("accuracy", "unpadded")  # null in a round that was not evaluated
 _HELD_OUT = ("unseen", "unseen_losses", "global_accuracy", "global_loss")
@@ -53,37 +52,26 @@ def to_json(record: Record, columns: ColumnsFile | None = None) -> dict[str, Any
 def from_json(data: Mapping[str, Any], columns: ColumnsFile | None = None) -> Record:
     """The record that `to_json` wrote, of this version or an older one."""
 
-    def of_clients(field: str) -> Any:
+    optional: dict[str, Any] = {}
+    for field in PER_CLIENT:
         value = data.get(field)
         if isinstance(value, Mapping):
-            return _kept(value, columns)
-        return _array_or_none(value)
-
+            optional[field] = _kept(value, columns)
+        else:
+            optional[field] = _read(_array, value)
+    for field, read in _OPTIONAL.items():
+        optional[field] = _read(read, data.get(field))
     return Record(
         index=int(data["index"]),
-        losses=of_clients("losses"),
-        weights=of_clients("weights"),
         objective=_number(data["objective"]),
         negative_weights=int(data["negative_weights"]),
         dropped=_clients(data["dropped"]),
         skipped=bool(data["skipped"]),
-        reason=_text_or_none(data.get("reason")),
         caused_by=_clients(data.get("caused_by", ())),
         refused=tuple(map(str, data.get("refused", ()))),
         clipped=_clips(data.get("clipped", ())),
         seconds=_number(data["seconds"]),
-        accuracy=of_clients("accuracy"),
-        test_losses=of_clients("test_losses"),
-        current=of_clients("current"),
-        current_losses=of_clients("current_losses"),
-        unseen=_array_or_none(data.get("unseen")),
-        unseen_losses=_array_or_none(data.get("unseen_losses")),
-        global_accuracy=_number_or_none(data.get("global_accuracy")),
-        global_loss=_number_or_none(data.get("global_loss")),
-        recalls=_array_or_none(data.get("recalls")),
-        unpadded=of_clients("unpadded"),
-        scores=_numbers_or_none(data.get("scores")),
-        central=_numbers_or_none(data.get("central")),
+        **optional,
     )
 
 
@@ -169,27 +157,29 @@ def _clients(ids: Sequence[Any]) -> tuple[int, ...]:
     return tuple(map(int, ids))
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number_or_none(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _read(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else convert(value)
 
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-def _numbers_or_none(values: Mapping[str, float | None] | None) -> dict[str, float] | None:
-    if values is None:
-        return None
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: _number(value) for name, value in values.items()}
 
 
-def _array(values: Numbers) -> Vector:
+def _array(values: Sequence[float | None]) -> Vector:
     return np.array(values, dtype=np.float64)  # turns None into NaN
 
 
-def _array_or_none(values: Numbers | None) -> Vector | None:
-    return None if values is None else _array(values)
+_OPTIONAL: dict[str, Callable[[Any], Any]] = {  # fields that a line may lack, and how they are read
+    "reason": str,
+    "unseen": _array,
+    "unseen_losses": _array,
+    "global_accuracy": float,
+    "global_loss": float,
+    "recalls": _array,
+    "scores": _numbers,
+    "central": _numbers,
+}

@@ -67,7 +67,6 @@ class RoundsFile:
         return texts
 
     def _check_columns(self, texts: Iterable[str]) -> None:
-        """Refuse lines whose columns are not those written."""
         for text in texts:
             for place in _places(text):
                 self.columns.read(place)
@@ -82,7 +81,11 @@ class RoundsFile:
 
     def written(self, records: Iterable[Record]) -> list[str]:
         """A line for each record; long columns are on disk when this returns, the lines not yet."""
-        return lines_of(records, self.columns)
+        lines = []
+        for record in records:
+            text = json.dumps(record_json.to_json(record, self.columns))
+            lines.append(text + "\n")
+        return lines
 
     def all(self, rounds: int | None, digest: str | None) -> list[str]:
         """The lines of a run that has ended; `rounds`: how many there must be, if that is known."""
@@ -118,15 +121,6 @@ class RoundsFile:
             raise DamageError(f"{self.path} is damaged: line {line + 1} {shown}; {_ADVICE}")
 
 
-def lines_of(records: Iterable[Record], columns: ColumnsFile | None = None) -> list[str]:
-    """A line for each record; `columns` takes what is long."""
-    lines = []
-    for record in records:
-        text = json.dumps(record_json.to_json(record, columns))
-        lines.append(text + "\n")
-    return lines
-
-
 def _places(text: str) -> list[Place]:
     """Of the columns that a line refers to."""
     if '"sha256"' not in text:
@@ -144,7 +138,6 @@ def chained(digest: str, texts: Iterable[str]) -> str:
 
 
 def _index(text: str) -> int | None:
-    """The round that a line is of; None if it says none."""
     try:
         return int(json.loads(text)["index"])
     except (ValueError, KeyError, TypeError, OverflowError):

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core.server import Record
+from ...core.server import PER_CLIENT, Record
 
 Check = Callable[[Any, str], None]  # raises ValueError with the place, if the value is not of its kind
 _DIGITS = 16  # of a number of examples
 _ALWAYS = ("losses", "weights")
-_PER_CLIENT = (*_ALWAYS, "accuracy", "test_losses", "current", "current_losses", "unpadded")
 
 
 def _kind(name: str, *types: type) -> Check:
@@ -135,7 +134,6 @@ def check_header(data: Any) -> None:
 
 
 def _is_count(text: str) -> bool:
-    """Whether a text is a number of examples."""
     is_whole = text.isdecimal() and text.isascii()
     return is_whole and len(text) < _DIGITS
 
@@ -144,7 +142,7 @@ def check_records(records: Sequence[Record], clients: int, classes: int | None) 
     """Raise ValueError where a round is not of so many clients and classes, where these are known."""
     for record in records:
         place = f"round {record.index + 1}"
-        for field in _PER_CLIENT:
+        for field in PER_CLIENT:
             kept = record.kept(field)
             if kept is None and field in _ALWAYS:
                 raise ValueError(f"{place}: without {field}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.tables import without_none
 from ...data import DataSettings
 from ...settings import VARIANT, Settings
 from ..analysis.configuration import unaveraged, undamped
@@ -94,7 +95,6 @@ class Choice:
         return " ".join(sentences)
 
     def candidates(self, method: str) -> list[Entry]:
-        """All entries of one method."""
         return _entries(self.findings, method)
 
     def is_admitted(self, entry: Entry) -> bool:
@@ -112,7 +112,6 @@ class Choice:
         return self._twins(unaveraged(self.findings.configs), [])
 
     def _twins(self, twins: Mapping[str, str], but_not_of: Sequence[str]) -> list[Entry]:
-        """The twins of chosen entries, by label."""
         entries = []
         for method, entry in self.chosen.items():
             twin = twins.get(entry.label)
@@ -170,10 +169,7 @@ class Choice:
             if options in known:
                 continue
             known.append(options)
-            table: dict[str, Any] = {}
-            for key, value in options.items():
-                if value is not None:
-                    table[key] = value
+            table = without_none(options)
             settings = ",".join(f"{key}={value}" for key, value in table.items())
             variant = Variant.of(f"{BASELINE}[{settings}]", {"algorithm": BASELINE, **table})
             variants.append(variant)
@@ -213,7 +209,8 @@ def choose(
     bar = mean(fedavg) - allowed.points
     chosen = {BASELINE: fedavg}
     reached = {BASELINE: True}
-    for method in _methods(comparisons[0]):
+    methods = dict.fromkeys(entry.method for entry in comparisons[0].entries)
+    for method in methods:
         if method == BASELINE:
             continue
         candidates = _sound(comparisons, _entries(comparisons[0], method))
@@ -328,7 +325,6 @@ def _gaps(comparisons: Sequence[Findings], one: str, other: str) -> list[float]:
 
 
 def _rows(comparisons: Sequence[Findings]) -> dict[str, EntryFigures]:
-    """Every entry's figures over all federations."""
     rows = {}
     for label in comparisons[0].rows:
         rows[label] = pooled([findings.rows[label] for findings in comparisons])
@@ -339,12 +335,6 @@ def _mean(row: EntryFigures) -> float:
     """As shown: an accuracy in percent."""
     mean, _ = row.late["mean"]
     return row.metric.unit * mean
-
-
-def _methods(findings: Findings) -> list[str]:
-    """Those of the entries, each once."""
-    methods = dict.fromkeys(entry.method for entry in findings.entries)
-    return list(methods)
 
 
 def _entries(findings: Findings, method: str) -> list[Entry]:
@@ -362,7 +352,6 @@ def _sound(comparisons: Sequence[Findings], entries: Sequence[Entry]) -> list[En
 
 
 def _options(entry: Entry) -> dict[str, Any]:
-    """Its learning rate and average."""
     settings = entry.config["train"]
     return {key: settings.get(key) for key in _CONTROLLED}
 
@@ -376,8 +365,4 @@ def _variant(entry: Entry, shared: Settings, label: str) -> Variant:
         value = options.get(key, getattr(shared, key))
         if value != getattr(shared, key):
             values[key] = value
-    table = {}
-    for key, value in values.items():
-        if value is not None:
-            table[key] = value
-    return Variant.of(label, table)
+    return Variant.of(label, without_none(values))

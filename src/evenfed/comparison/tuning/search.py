@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from ...core.errors import InputError, check_choice, unknown
+from ...core.errors import InputError, check_choice, check_whole, unknown
 from ...fairness import FIGURES
 from ...metrics import ACCURACY, Metric
 from ...settings import VARIANT
@@ -34,23 +34,14 @@ class Search:
     storage: str | None = None  # a database's URL; None: SQLite in the output folder
     batch: int = BATCH  # candidates trained together
     judged_by: Metric = ACCURACY  # what clients are judged by, which the metric is of
-    grid: Grid = field(default_factory=dict)  # values to try by name, beside or instead of those declared
-
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> "Search":
-        """From a table [tune] of an experiment."""
-        allowed = [option.name for option in fields(cls) if option.name != "judged_by"]
-        for name in table:
-            if name not in allowed:
-                raise unknown("key of tune", name, allowed)
-        return cls(**table)
+    grid: Grid = field(default_factory=dict)  # values to try by name, besides or instead of those declared
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, ("grid", "bayes"))
         check_choice("select-on", self.select_on, ("validation", "test"))
         check_choice("metric", self.metric, FIGURES)
-        _check_positive("trials", self.trials)
-        _check_positive("batch", self.batch)
+        check_whole("trials", self.trials, 1)
+        check_whole("batch", self.batch, 1)
         if not isinstance(self.grid, Mapping):
             raise InputError(f"tune.grid = {self.grid!r}; give a table of lists, e.g. [tune.grid]")
 
@@ -68,11 +59,6 @@ class Candidate:
     label: str
     values: Values
     figures: Figures
-
-
-def _check_positive(name: str, value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise InputError(f"{name}={value}: give a whole number, at least 1")
 
 
 def space_of(variant: Variant, kind: str, grid: Grid = {}) -> Space:

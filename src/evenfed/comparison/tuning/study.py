@@ -50,7 +50,7 @@ class _Entry:
     search: Search
     study: "optuna.Study"
     states: Any  # optuna.trial.TrialState
-    errand: str | None = None  # which worker of a spread search this is
+    task: str | None = None  # which worker of a spread search this is
 
     def trials(self, *states: Any) -> "list[optuna.trial.FrozenTrial]":
         return self.study.get_trials(deepcopy=False, states=states)
@@ -73,7 +73,8 @@ class _Entry:
         """Hand out again the trials of workers that died, or in whose place this one has come."""
         storage = self.study._storage
         for trial in self.trials(self.states.RUNNING):
-            is_own = self.errand is not None and trial.user_attrs.get("errand") == self.errand
+            task = trial.user_attrs.get("errand")
+            is_own = task is not None and task == self.task
             if not is_own and not _is_abandoned(trial):
                 continue
             storage.set_trial_state_values(trial._trial_id, self.states.FAIL)
@@ -106,8 +107,8 @@ class _Entry:
         host = socket.gethostname()
         process = os.getpid()
         trial.set_user_attr("worker", f"{host}:{process}")
-        if self.errand is not None:
-            trial.set_user_attr("errand", self.errand)
+        if self.task is not None:
+            trial.set_user_attr("errand", self.task)
         job = CandidateTrial(self, trial, self._suggest(trial))
         job.beat()
         return job
@@ -167,7 +168,6 @@ class CandidateTrial:
         self.trial.set_user_attr("beat", time.time())
 
     def finish(self, figures: Figures) -> None:
-        """Record what the candidate scored."""
         self.trial.set_user_attr("figures", figures)
         score = figures[self.entry.search.metric]
         self.entry.study.tell(self.trial, score)
@@ -184,17 +184,17 @@ class Studies:
 
     def __init__(
         self,
-        optuna: Any,
         experiment: Experiment,
         search: Search,
         spaces: Mapping[str, Space],
         out: Path,
-        errand: str | None = None,
+        task: str | None = None,
     ) -> None:
         database = (out / "tune.db").resolve()
         self.search = search
         self.storage = search.storage or f"sqlite:///{database}"
-        self.states = optuna.trial.TrialState
+        self.optuna = load_optuna()
+        self.states = self.optuna.trial.TrialState
         self.entries: list[_Entry] = []
         position = 0
         with self._alone():
@@ -204,9 +204,9 @@ class Studies:
                     label=label,
                     space=spaces[label],
                     search=search,
-                    study=self._open(optuna, experiment, label, spaces[label]),
+                    study=self._open(experiment, label, spaces[label]),
                     states=self.states,
-                    errand=errand,
+                    task=task,
                 )
                 self.entries.append(entry)
                 entry.revive()
@@ -250,7 +250,7 @@ class Studies:
                 candidates.append(candidate)
         return candidates
 
-    def _open(self, optuna: Any, experiment: Experiment, label: str, space: Space) -> "optuna.Study":
+    def _open(self, experiment: Experiment, label: str, space: Space) -> "optuna.Study":
         """The study's name carries what decides its results, so that other searches do not mix in."""
         search = self.search
         name = (
@@ -264,10 +264,10 @@ class Studies:
         )
         is_upwards = search.judged_by.direction(search.metric) > 0
         direction = "maximize" if is_upwards else "minimize"
-        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
+        sampler = self.optuna.samplers.TPESampler(seed=0, constant_liar=True)
         try:
-            return optuna.create_study(  # type: ignore[no-any-return]
-                storage=self._patient(optuna),
+            return self.optuna.create_study(  # type: ignore[no-any-return]
+                storage=self._patient(),
                 load_if_exists=True,
                 direction=direction,
                 study_name="/".join(name),
@@ -279,12 +279,12 @@ class Studies:
                 raise self._unusable(first_line(error)) from None
             raise
 
-    def _patient(self, optuna: Any) -> "str | optuna.storages.RDBStorage":
+    def _patient(self) -> "str | optuna.storages.RDBStorage":
         """The database, as Optuna takes it."""
         if not self.storage.startswith("sqlite"):
             return self.storage
         waiting = {"connect_args": {"timeout": LOCKED_SECONDS}}
-        return optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
+        return self.optuna.storages.RDBStorage(self.storage, engine_kwargs=waiting)  # type: ignore[no-any-return]
 
     def _next_batch(self) -> list[CandidateTrial]:
         if self.search.method == "grid":

@@ -69,84 +69,80 @@ def tune(
     this process; `shares` shows their progress.
     """
     if spread is None:
-        worker = _SearchWorker.of(experiment, search, out)
-        worker.train_all(listen, listen_to_each)
+        trainer, studies = _opened(experiment, search, out)
+        _train_all(trainer, studies, listen, listen_to_each)
     else:
         train = dataclasses.replace(experiment.train, device="cpu")  # workers train, each on its own device
-        worker = _SearchWorker.of(dataclasses.replace(experiment, train=train), search, out)
+        trainer, studies = _opened(dataclasses.replace(experiment, train=train), search, out)
         share_out(
             out=out,
             spread=spread,
-            studies=worker.studies,
-            errand_of=lambda name: partial(_take_part, experiment, search, out.resolve(), name),
-            watcher=SearchProgress(worker.studies, listen, listen_to_each, shares),
+            studies=studies,
+            task_of=lambda name: partial(_take_part, experiment, search, out.resolve(), name),
+            watcher=SearchProgress(studies, listen, listen_to_each, shares),
         )
     left = {}
     for variant in experiment.variants:
-        values = untuned(variant, worker.spaces[variant.label])
+        values = untuned(variant, trainer.spaces[variant.label])
         if values:
             left[variant.label] = values
-    return _choose(worker.studies.candidates(), experiment, worker.studies.search, left)
+    return _choose(studies.candidates(), experiment, studies.search, left)
 
 
-def _take_part(experiment: Experiment, search: Search, out: Path, errand: str) -> None:
-    """A worker's part of a search: whatever no one else trains. `errand`: the name it is started again under."""
-    worker = _SearchWorker.of(experiment, search, out, errand)
-    worker.train_all(lambda finished, total: None, None)
+def _take_part(experiment: Experiment, search: Search, out: Path, task: str) -> None:
+    """A worker's part of a search: whatever no one else trains. `task`: the name it is started again under."""
+    trainer, studies = _opened(experiment, search, out, task)
+    _train_all(trainer, studies, lambda finished, total: None, None)
 
 
-@dataclass(frozen=True)
-class _SearchWorker:
-    """One process that takes part in a search."""
-
-    trainer: "_CandidateTrainer"
-    studies: Studies
-    spaces: dict[str, Space]
-
-    @classmethod
-    def of(cls, experiment: Experiment, search: Search, out: Path, errand: str | None = None) -> "_SearchWorker":
-        optuna = load_optuna()
-        judge = experiment.data.judge
-        if judge != "test":
-            raise InputError(
-                f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
-                "'test', and say --select-on validation or test"
-            )
-        check_grid(search.grid, experiment.variants)
-        out.mkdir(parents=True, exist_ok=True)
-        trainer = _CandidateTrainer(_with_validation(experiment, search), search)
-        search = dataclasses.replace(search, judged_by=trainer.problem.metric)
-        spaces = trainer.spaces()
-        studies = Studies(
-            optuna=optuna,
-            experiment=trainer.experiment,
-            search=search,
-            spaces=spaces,
-            out=out,
-            errand=errand,
+def _opened(
+    experiment: Experiment,
+    search: Search,
+    out: Path,
+    task: str | None = None,
+) -> "tuple[_CandidateTrainer, Studies]":
+    """What trains candidates, and the studies that hand them out."""
+    load_optuna()  # which may be missing: before the data are read
+    judge = experiment.data.judge
+    if judge != "test":
+        raise InputError(
+            f"data.judge='{judge}': a search sets aside its own validation examples; leave judge at "
+            "'test', and say --select-on validation or test"
         )
-        return cls(trainer, studies, spaces)
+    check_grid(search.grid, experiment.variants)
+    out.mkdir(parents=True, exist_ok=True)
+    trainer = _CandidateTrainer(_with_validation(experiment, search), search)
+    search = dataclasses.replace(search, judged_by=trainer.problem.metric)
+    studies = Studies(
+        experiment=trainer.experiment,
+        search=search,
+        spaces=trainer.spaces,
+        out=out,
+        task=task,
+    )
+    return trainer, studies
 
-    def train_all(
-        self,
-        listen: Callable[[int, int], None],
-        listen_to_each: Callable[[Candidate], None] | None,
-    ) -> None:
-        """Train batches until none is left."""
-        for batch in self.studies.batches():
-            try:
-                figures = self.trainer.train(batch)
-            except BaseException:
-                for job in batch:
-                    job.put_back()
-                raise
-            for job, scores in zip(batch, figures, strict=True):
-                job.finish(scores)
-                if listen_to_each is not None:
-                    candidate = Candidate(job.label, job.values, scores)
-                    listen_to_each(candidate)
-            finished, total = self.studies.progress()
-            listen(finished, total)
+
+def _train_all(
+    trainer: "_CandidateTrainer",
+    studies: Studies,
+    listen: Callable[[int, int], None],
+    listen_to_each: Callable[[Candidate], None] | None,
+) -> None:
+    for batch in studies.batches():
+        try:
+            figures = trainer.train(batch)
+        except BaseException:
+            for job in batch:
+                job.put_back()
+            raise
+        for job, scores in zip(batch, figures, strict=True):
+            job.finish(scores)
+            if listen_to_each is not None:
+                candidate = Candidate(job.label, job.values, scores)
+                listen_to_each(candidate)
+        finished, total = studies.progress()
+        listen(finished, total)
 
 
 def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
@@ -186,24 +182,17 @@ def tables(experiment: Experiment, selected_on: str) -> dict[str, Any]:
 
 
 class _CandidateTrainer:
-    """Trains batches of candidates on the federation of a search."""
-
     def __init__(self, experiment: Experiment, search: Search) -> None:
         federation = dataclasses.replace(federate(experiment.data), unseen=None)  # nothing is chosen by them
         judged = federation.validation if search.select_on == "validation" else federation.judged
         sizes = federation.train_sizes
+        kind = "sequences" if federation.holds_sequences else "images"
         self.experiment = experiment
-        self.grid = search.grid
         self.problem, self.initial = experiment.problem(federation, judged)
         self.shares = sizes / sizes.sum()
-        self.kind = "sequences" if federation.holds_sequences else "images"
-
-    def spaces(self) -> dict[str, Space]:
-        """The values to try, by entry."""
-        spaces = {}
-        for variant in self.experiment.variants:
-            spaces[variant.label] = space_of(variant, self.kind, self.grid)
-        return spaces
+        self.spaces: dict[str, Space] = {}  # the values to try, by entry
+        for variant in experiment.variants:
+            self.spaces[variant.label] = space_of(variant, kind, search.grid)
 
     def train(self, batch: Sequence[CandidateTrial]) -> list[Figures]:
         """Train all candidates of the batch with all seeds together; each one's figures."""
@@ -233,7 +222,6 @@ class _CandidateTrainer:
         return figures
 
     def _figures(self, trainings: Sequence[Training]) -> Figures:
-        """Each metric, averaged over seeds."""
         last_rounds = self.experiment.train.last_rounds
         fairness = []
         for training in trainings:

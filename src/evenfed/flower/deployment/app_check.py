@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -21,15 +20,17 @@ from .. import wire
 from ..array_layout import ArrayLayout
 from ..client import SiteApp
 from ..logs import quieter
+from ..recording import all_metrics
 from ..secagg.private import check_run
 from ..server import AbsentRunError, FairServerApp, initial_arrays
 from ..strategy import FairStrategy
+from ..wire import Fields, Values
 from .dry_run import DryRun, contexts_of, first_model, order
 from .project import Project, loaded, read_project, why
 
 RESUME = "evenfed.resume"
 SITES = "evenfed.sites"
-OWN_RUN: dict[str, Any] = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
+OWN_RUN: Fields = {  # writes nothing, begins anew, has no nodes with keys, and its losses are seen
     "evenfed.out": False,
     RESUME: "",
     "evenfed.track": "",
@@ -105,7 +106,7 @@ def check_app(folder: Path, sites: int, run_config: str = "") -> CheckReport:
     return report
 
 
-def _strategy_of(server: FairServerApp, config: Mapping[str, Any], report: CheckReport) -> FairStrategy | None:
+def _strategy_of(server: FairServerApp, config: Values, report: CheckReport) -> FairStrategy | None:
     """The strategy that the options as given ask for. What is only on the server's machine becomes a note."""
     chosen = dict(config)
     sites = chosen.get(SITES)
@@ -130,22 +131,23 @@ class AppTrial:
     project: Project
     client: ClientApp
     server: ServerApp
-    run_config: Mapping[str, Any]
+    run_config: Values
     contexts: Mapping[int, Context]
     report: CheckReport
     strategy: FairStrategy | None = None  # as the options ask for it, before OWN_RUN replaces some
 
     def of_own_app(self) -> None:
         """evenfed's client app: each site's data first, then the server's model at each site."""
-        facts: dict[int, wire.Values] = {}
+        facts: dict[int, Values] = {}
         for node in self.contexts:
             with self._blaming(node):
-                facts[node] = self._facts(node)
+                described = self._ask(wire.DESCRIBE, node, RecordDict())  # loads its data and builds its model
+                facts[node] = described.content.config_records[wire.CONFIG]
         _check_names(facts, self.report)
         self._check_private(facts)
         if self.report.faults:
             return  # what the server would say follows from them
-        message = self._first(_has_model)
+        message = self._first(lambda sent: wire.ARRAYS in sent.content.array_records)
         if message is None:
             return
         for node in self.contexts:
@@ -154,7 +156,6 @@ class AppTrial:
                 self._keep(row)
 
     def of_any_app(self) -> None:
-        """The server's first train message, to each site."""
         self.report.notes.append(OTHERS)
         message = self._first(_trains)
         if message is None:
@@ -164,8 +165,7 @@ class AppTrial:
                 row = self._whole_training(node, message)
                 self._keep(row)
 
-    def _check_private(self, facts: Mapping[int, wire.Values]) -> None:
-        """What masked sums need of the model and of the number of sites."""
+    def _check_private(self, facts: Mapping[int, Values]) -> None:
         strategy = self.strategy
         if strategy is None or not strategy.private or len(facts) < len(self.contexts):
             return
@@ -185,8 +185,16 @@ class AppTrial:
             self.report.fault(sentence, site)
 
     def _keep(self, row: Row) -> None:
-        self.report.rows.append(row)
-        _check_row(row, self.report)
+        """Add a row, and fault numbers that the server would refuse."""
+        report = self.report
+        report.rows.append(row)
+        if row.loss is not None and not math.isfinite(row.loss):
+            sentence = "the loss of the initial model is not finite; look for NaN or huge values in the data"
+            report.fault(sentence, row.site)
+        if row.accuracy is not None and not math.isfinite(row.accuracy):
+            report.fault("the score after one step is not finite; lower lr, or look for NaN in the data", row.site)
+        if row.train is not None and row.train < 1:
+            report.fault("there are no training examples", row.site)
 
     def _ask(
         self,
@@ -201,32 +209,23 @@ class AppTrial:
         """The server's first model, from the real server app; None where that shows a fault."""
         grid = DryRun(self.client, self.contexts, is_wanted)
         with self._blaming(None):
-            message = self._from_server(grid)
+            try:
+                message = first_model(self.server, grid, self.run_config)
+            except Exception as error:
+                sentence = why(error, self.project)
+                raise InputError(f"the server app: {sentence}") from None
+            if message is None:
+                raise InputError("the server app ended without sending a model to the sites")
             if isinstance(self.client, SiteApp):
                 _check_model(self.client, message)
             return message
         return None
 
-    def _from_server(self, grid: DryRun) -> Message:
-        try:
-            message = first_model(self.server, grid, self.run_config)
-        except Exception as error:
-            sentence = why(error, self.project)
-            raise InputError(f"the server app: {sentence}") from None
-        if message is None:
-            raise InputError("the server app ended without sending a model to the sites")
-        return message
-
-    def _facts(self, node: int) -> wire.Values:
-        """What the site says of itself: loads its data and builds its model."""
-        reply = self._ask(wire.DESCRIBE, node, RecordDict())
-        return reply.content.config_records[wire.CONFIG]
-
     def _one_step(
         self,
         node: int,
         message: Message,
-        facts: wire.Values,
+        facts: Values,
     ) -> Row:
         """Loss, one local step, and the score after it, by the messages of a round."""
         began = time.monotonic()
@@ -252,7 +251,6 @@ class AppTrial:
         )
 
     def _whole_training(self, node: int, message: Message) -> Row:
-        """Training and evaluation as the app does them."""
         began = time.monotonic()
         trained = self._ask(message.metadata.message_type, node, message.content)
         metrics = _metrics(trained)
@@ -273,7 +271,6 @@ class AppTrial:
 
 
 def _check_model(client: SiteApp, message: Message) -> None:
-    """The server's model must be the sites'."""
     task = wire.Task.read(message)
     arrays = message.content.array_records[wire.ARRAYS]
     module = initial_model(client.model, task.seed)
@@ -288,48 +285,30 @@ def _check_model(client: SiteApp, message: Message) -> None:
             )
 
 
-def _has_model(message: Message) -> bool:
-    return wire.ARRAYS in message.content.array_records
-
-
 def _trains(message: Message) -> bool:
     kind = message.metadata.message_type
     return kind.partition(".")[0] == wire.TRAIN
 
 
-def _metrics(reply: Message) -> dict[str, Any]:
+def _metrics(reply: Message) -> Fields:
     if reply.has_error():
         raise InputError(reply.error.reason)
-    metrics: dict[str, Any] = {}
-    for record in reply.content.metric_records.values():
-        metrics.update(record)
-    return metrics
+    return all_metrics(reply.content)
 
 
-def _count(metrics: Mapping[str, Any]) -> int | None:
+def _count(metrics: Values) -> int | None:
     count = _named(metrics, "examples")
     return None if count is None else int(count)
 
 
-def _named(metrics: Mapping[str, Any], part: str) -> float | None:
-    """The first number whose name holds this part."""
+def _named(metrics: Values, part: str) -> float | None:
     for name, value in metrics.items():
         if part in name and isinstance(value, int | float):
             return float(value)
     return None
 
 
-def _check_row(row: Row, report: CheckReport) -> None:
-    """Numbers that the server would refuse."""
-    if row.loss is not None and not math.isfinite(row.loss):
-        report.fault("the loss of the initial model is not finite; look for NaN or huge values in the data", row.site)
-    if row.accuracy is not None and not math.isfinite(row.accuracy):
-        report.fault("the score after one step is not finite; lower lr, or look for NaN in the data", row.site)
-    if row.train is not None and row.train < 1:
-        report.fault("there are no training examples", row.site)
-
-
-def _check_names(facts: Mapping[int, wire.Values], report: CheckReport) -> None:
+def _check_names(facts: Mapping[int, Values], report: CheckReport) -> None:
     first: dict[str, int] = {}
     for node, known in facts.items():
         name = str(known["name"])

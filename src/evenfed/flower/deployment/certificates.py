@@ -3,7 +3,6 @@
 import datetime
 import hashlib
 import ipaddress
-import secrets
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -23,11 +22,6 @@ PrivateKey = ec.EllipticCurvePrivateKey
 
 def new_key() -> PrivateKey:
     return ec.generate_private_key(ec.SECP384R1())
-
-
-def new_secret() -> bytes:
-    """Shared by a SuperNode and the process that runs apps for it."""
-    return secrets.token_hex(32).encode()
 
 
 def authority(key: PrivateKey) -> Certificate:

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from .new import filled
 
 PORT = 9092  # where Flower's fleet was before 1.41 put all of its services on one port
 BIN = "/opt/evenfed/bin"
+PRIVATE = 0o600  # the mode of a file that its owner alone reads
 LOOPBACK = ["127.0.0.1", "localhost"]
 # what a SuperNode with a registered key calls; `register-node` and `unregister-node` are for those without
 FLEET = (
@@ -108,14 +110,7 @@ class OutputFolder:
     def below(self, place: str) -> "OutputFolder":
         return OutputFolder(self.path / place, self.written)
 
-    def write(self, name: str, content: bytes | str) -> None:
-        """A public file."""
-        self._write(name, content, 0o644)
-
-    def write_private(self, name: str, content: bytes) -> None:
-        self._write(name, content, 0o600)
-
-    def _write(self, name: str, content: bytes | str, mode: int) -> None:
+    def write(self, name: str, content: bytes | str, mode: int = 0o644) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.path / name
         beside = path.with_name(name + BESIDE)
@@ -195,7 +190,7 @@ def _write(folder: OutputFolder, chosen: DeploymentSpec) -> None:
     for name, hosts in hosts_of.items():
         key = certificates.new_key()
         certificate = certificates.certificate(name, hosts, key, issuer, issuer_key)
-        server.write_private(f"{name}.key", certificates.pem(key))
+        server.write(f"{name}.key", certificates.pem(key), PRIVATE)
         server.write(f"{name}.crt", certificates.pem(certificate))
     authority = certificates.pem(issuer)
     registered = server.below("sites")
@@ -229,7 +224,7 @@ def _authority(folder: OutputFolder) -> tuple[certificates.Certificate, certific
         return certificates.read_authority(folder.read("ca.crt"), folder.read("ca.key"))
     key = certificates.new_key()
     certificate = certificates.authority(key)
-    folder.write_private("ca.key", certificates.pem(key))
+    folder.write("ca.key", certificates.pem(key), PRIVATE)
     folder.write("ca.crt", certificates.pem(certificate))
     return certificate, key
 
@@ -240,7 +235,7 @@ def _release_key(folder: OutputFolder) -> None:
     key = certificates.new_release_key()
     name = certificates.key_name(key)
     public = certificates.ssh_public(key, "release").decode().strip()
-    folder.write_private("release.key", certificates.ssh_private(key))
+    folder.write("release.key", certificates.ssh_private(key), PRIVATE)
     folder.write("trusted.yaml", f"{name}: '{public}'\n")
 
 
@@ -248,14 +243,14 @@ def _site_keys(own: OutputFolder, site: str) -> bytes:
     """What the site has kept, else new; returns its public key."""
     if not own.has("key.pub"):
         key = certificates.new_key()
-        own.write_private("key", certificates.ssh_private(key))
+        own.write("key", certificates.ssh_private(key), PRIVATE)
         own.write("key.pub", certificates.ssh_public(key, site))
     if not own.has("tls.key"):
         tls_key = certificates.new_key()
         certificate = certificates.self_signed(site, LOOPBACK, tls_key)
         own.write("tls.crt", certificates.pem(certificate))
-        own.write_private("secret", certificates.new_secret())
-        own.write_private("tls.key", certificates.pem(tls_key))
+        own.write("secret", secrets.token_hex(32), PRIVATE)  # shared with the process that runs apps
+        own.write("tls.key", certificates.pem(tls_key), PRIVATE)
     return certificates.read_public(own.read("key.pub"), site)
 
 

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from ...core.errors import InputError
+from ..wire import Fields, Values
 
 LOOKS = 5  # at who is connected, after which a server that has sent nothing waits for others
 
@@ -78,18 +79,17 @@ class DryRun(Grid):
         raise NotImplementedError("Flower has removed this call")
 
 
-def contexts_of(sites: int, run_config: Mapping[str, Any]) -> dict[int, Context]:
-    """A context for each site, by node."""
+def contexts_of(sites: int, run_config: Values) -> dict[int, Context]:
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's simulation does
     contexts = {}
     for site in range(sites):
         node = site + 1
-        node_config: dict[str, Any] = {"partition-id": site, "num-partitions": sites}
+        node_config: Fields = {"partition-id": site, "num-partitions": sites}
         contexts[node] = Context(1, node, node_config, RecordDict(), dict(run_config))
     return contexts
 
 
-def first_model(server: ServerApp, grid: DryRun, run_config: Mapping[str, Any]) -> Message | None:
+def first_model(server: ServerApp, grid: DryRun, run_config: Values) -> Message | None:
     """What the server sends first of the kind that the grid waits for; None if it ends without."""
     context = Context(1, 0, {}, RecordDict(), dict(run_config))
     try:

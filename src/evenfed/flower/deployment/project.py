@@ -4,7 +4,7 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,15 +49,15 @@ def read_project(folder: Path, run_config: str = "") -> Project:
     try:
         config = flatten_dict(app.get("config"))
         overrides = parse_config_args([run_config]) if run_config else {}
-        wrong = _unknown_key(config, overrides)
-        if wrong is None:
+        wrong = [key for key in overrides if key not in config]
+        if not wrong:
             config = fuse_dicts(config, overrides)
     except Exception as error:
         raise InputError(
             f"--run-config {run_config!r}: {first_line(error)}; write key=value pairs of keys that are in {path}"
         ) from None
-    if wrong is not None:
-        raise wrong
+    if wrong:
+        raise unknown("key of --run-config", wrong[0], config)
     return Project(folder.resolve(), dict(components), dict(config))
 
 
@@ -68,14 +68,6 @@ def _check_pairs(run_config: str) -> None:
     rest = re.sub(PAIR, "", run_config).strip()
     if rest:
         raise InputError(f"--run-config {run_config!r}: '{rest}' is no key=value pair; write evenfed.lr=0.05")
-
-
-def _unknown_key(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> InputError | None:
-    """An override of a key that pyproject.toml does not list, with the nearest that it does."""
-    for key in overrides:
-        if key not in config:
-            return unknown("key of --run-config", key, config)
-    return None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ...simulate.state import Run
 from .. import fleet_options, wire
 from ..array_layout import BUFFERS
 from ..fleet_options import FleetOptions
-from ..journal import Journal, Loop
+from ..journal import Journal, run_rounds
 from ..logs import guard_caution, guard_lines, log, round_line
 from ..metrics import EvaluateFunction, add_initial, numbers_of, result_of
 from ..sites import Admission
@@ -35,7 +35,7 @@ from .fair_sampling import FairSampling, check_least, in_fedavgs_words
 from .fair_state import FairState
 from .foreign_clients import ASKED, ForeignClients, LossIn, ReportKeys, check_algorithm, check_entry, server_settings
 from .foreign_replies import ForeignReplies, aggregated_reports
-from .trips import ForeignRound, check_trips
+from .trips import ForeignRound, PerClient, check_trips
 
 Aggregation = Callable[[list[RecordDict], str], MetricRecord] | None
 RECEIVER = attrgetter("metadata.dst_node_id")
@@ -211,8 +211,8 @@ class Fair(FedAvg):
             self._fair_journal.restore_metrics(result)
             if not self.records:
                 add_initial(result, evaluate_fn, initial_arrays)
-            loop = Loop(self, grid, self.journal, ask, train_config, evaluate_config)
-            loop.run(self._state.arrays, result)
+            arrays = self._state.arrays
+            run_rounds(self, grid, self.journal, ask, arrays, result, train_config, evaluate_config)
         finally:
             self.journal.close()
         result.arrays = self.deployed
@@ -244,16 +244,14 @@ class Fair(FedAvg):
             unmeasured = self._ask_losses(messages, arrays, config, grid)
         drawn = sorted(messages)
         known = self._reader.losses
-        losses = {}
-        for position in drawn:
-            if position in known:
-                losses[position] = known[position]
+        losses = {position: known[position] for position in drawn if position in known}
         self._reader.losses = {}
         self._round = ForeignRound(drawn, losses)
         if self.keys.loss_in == "evaluate" and self.algorithm.uses_losses:
-            self._round.leave_out(unmeasured)  # a train reply holds another loss
+            self._round.failures.update(unmeasured)  # a train reply holds another loss
+            self._round.awaited -= unmeasured.keys()
         drawn = sorted(self._round.awaited)
-        if self._round.is_measured and self.clients.have_sizes(drawn):
+        if self._round.is_measured and all(self.clients.sizes[position] for position in drawn):
             server = state.sized(self.clients.counts())
             drawn = self._round.open(server)
         self._sampling.enough = self._sampling.closing.updates(len(drawn), measured=len(messages))
@@ -351,7 +349,7 @@ class Fair(FedAvg):
             self._end_round(self._record, scores)
         return metrics
 
-    def _end_round(self, record: Record, scores: dict[int, float]) -> None:
+    def _end_round(self, record: Record, scores: PerClient) -> None:
         """Complete the record and write it down."""
         clients = len(self.clients.sizes)
         metric = self.keys.metric
@@ -391,8 +389,10 @@ class Fair(FedAvg):
                 node = RECEIVER(message)
                 question = Message(content, dst_node_id=node, message_type=kind)
                 questions.append(question)
-        self._sampling.enough = self._sampling.closing.losses(len(questions), len(messages) - len(questions))
-        replies = self._sampling.ask(grid, questions, self.timeout)
+        sampling = self._sampling
+        known = len(messages) - len(questions)
+        sampling.enough = sampling.closing.losses(len(questions), known)
+        replies = sampling.ask(grid, questions, self.timeout)
         return self._reader.asked_losses(replies, list(messages))
 
 

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +22,8 @@ from ..fleet_options import Resting, signed, unsigned
 from ..journal import AboutClients, Journal, clients_table
 from .fair_state import FairState
 from .foreign_clients import ForeignClients
+from .trips import PerClient
 
-Losses = dict[int, float]  # of the current model, by position
 Notes = Mapping[str, Tensor]
 
 _NODES = "fair.nodes"
@@ -35,7 +34,7 @@ _MEASURED = "fair.measured"
 _RANDOM = "fair.random"
 
 
-def clients_of(clients: ForeignClients) -> dict[str, Any]:
+def clients_of(clients: ForeignClients) -> Table:
     """The clients met so far, as a run's header keeps them."""
     positions = range(len(clients.sizes))
     names = [clients.name(position) for position in positions]
@@ -57,13 +56,7 @@ def recall(clients: ForeignClients, notes: Notes) -> None:
             clients.partitions[position] = int(partition)
 
 
-def recall_names(clients: ForeignClients, table: Table) -> None:
-    """The clients of a finished run's header, by their names."""
-    clients.sizes = [float(size) for size in table["train"]]
-    clients.names = list(table["names"])
-
-
-def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[str, Tensor]:
+def notes_of(server: Server, clients: ForeignClients, measured: PerClient) -> dict[str, Tensor]:
     """What the next round depends on in addition to the server's own state."""
     nodes = []
     rows = []
@@ -83,7 +76,7 @@ def notes_of(server: Server, clients: ForeignClients, measured: Losses) -> dict[
     }
 
 
-def restored(state: State) -> tuple[Server, Losses]:
+def restored(state: State) -> tuple[Server, PerClient]:
     """The server of a resumed run and the losses it had measured; Flower then draws the clients it would have drawn."""
     notes = state.notes
     server = dataclasses.replace(state.server, sizes=notes[_SIZES], local_steps=notes[_STEPS])
@@ -92,7 +85,7 @@ def restored(state: State) -> tuple[Server, Losses]:
     return server, measured
 
 
-def skipped(index: int, clients: int, dropped: Losses | Mapping[int, str]) -> Record:
+def skipped(index: int, clients: int, dropped: PerClient | Mapping[int, str]) -> Record:
     """A round without a usable reply, before any client's size is known."""
     return Record(
         index=index,
@@ -141,12 +134,13 @@ class FairJournal:
     train_metrics: MetricRecord | None = None  # of the open round, aggregated
     evaluate_metrics: MetricRecord | None = None
 
-    def resume(self) -> Losses:
+    def resume(self) -> PerClient:
         """Where the run was left, if it was begun before; returns the losses known of the current model."""
         journal = self.journal
         if journal.is_finished(self._config()):
             self.state.restore(journal.ended_state().server)
-            recall_names(self.clients, journal.clients)
+            self.clients.sizes = list(map(float, journal.clients["train"]))
+            self.clients.names = list(journal.clients["names"])
             return {}
         notes = journal.kept_notes()
         if not notes:
@@ -159,7 +153,6 @@ class FairJournal:
         return losses
 
     def begin(self, server: Server) -> State:
-        """Begin the journal; returns the state to continue from."""
         self.has_begun = True
         about = self._about()
         header = Header(
@@ -172,7 +165,7 @@ class FairJournal:
         )
         return self.journal.begin(header, State(server), ENGINE, about)
 
-    def after_round(self, record: Record, losses: Losses) -> None:
+    def after_round(self, record: Record, losses: PerClient) -> None:
         """Write the round down; one before any client has replied waits until there is a server."""
         self.journal.clients = clients_of(self.clients)
         self.journal.about = self._about()
@@ -194,9 +187,8 @@ class FairJournal:
         folder = self.journal.folder
         if folder is None:
             return
-        row: dict[str, Any] = {"round": number}
-        for kind, metrics in kept.items():
-            row[kind] = None if metrics is None else dict(metrics)
+        metrics = {kind: None if record is None else dict(record) for kind, record in kept.items()}
+        row = {"round": number, **metrics}
         with plain_file(folder.path / METRICS).open("a") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -220,11 +212,10 @@ class FairJournal:
                     table[number] = MetricRecord(row[kind])
 
     def _about(self) -> AboutClients:
-        """As callbacks see them."""
         names = [self.clients.name(position) for position in range(len(self.clients.sizes))]
         return AboutClients(names, self.clients.keys.metric)
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> Table:
         """All that decides the result, as far as the server does."""
         listed = self.clients.admission.listed
         places = {} if listed is None else {"sites": len(listed)}

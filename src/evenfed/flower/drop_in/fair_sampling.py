@@ -1,7 +1,7 @@
 """How `Fair` samples its clients: more than it needs, until enough have answered, without those that rest."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any
+from collections.abc import Iterable, Iterator, Set
+from typing import Any, cast
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -9,9 +9,10 @@ from flwr.serverapp.strategy import FedAvg
 
 from ...core.errors import InputError, check_whole
 from ...core.scalars import is_number, unwrapped
-from ..fleet_options import FleetOptions, Resting, RoundClosing
+from ..fleet_options import SYNONYMS, FleetOptions, Resting, RoundClosing
 from ..messaging import ClosingRule, Responsiveness, replies
 from ..sites import Admission
+from ..wire import Fields
 
 
 class FairSampling:
@@ -50,16 +51,16 @@ class FairSampling:
         grid: Grid,
         index: int,
         least: int,
-    ) -> "AdmittedGrid":
+    ) -> Grid:
         """The grid without nodes that may not join, and without those that rest or were silent in this round."""
         left_alone = {*self.resting.at(index), *self.responsiveness.silent}
-        return AdmittedGrid(grid, self.admission, left_alone, least)
+        return cast(Grid, AdmittedGrid(grid, self.admission, left_alone, least))
 
     def end_round(self, index: int) -> None:
         self.resting.end_round(index, self.responsiveness)
 
 
-class AdmittedGrid(Grid):
+class AdmittedGrid:
     """A grid without nodes that may not join. Some of the others are left alone, as long as `least` remain."""
 
     def __init__(
@@ -74,69 +75,45 @@ class AdmittedGrid(Grid):
         self.left_alone = left_alone
         self.least = least
 
-    def get_node_ids(self) -> Iterable[int]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.grid, name)
+
+    def get_node_ids(self) -> list[int]:
         online = self.admission.admitted(self.grid, self.grid.get_node_ids())
         awake = [node for node in online if node not in self.left_alone]
         return awake if len(awake) >= self.least else online
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        return self.grid.push_messages(messages)
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.grid.pull_messages(message_ids)
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        return self.grid.send_and_receive(messages, timeout=timeout)
-
-    def set_run(self, run: Any) -> None:
-        self.grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        return self.grid.run
-
-    def create_message(self, *args: Any, **options: Any) -> Message:
-        return self.grid.create_message(*args, **options)
-
-
-FEDAVGS = {
-    "participation": ("fraction_train", 1.0),
-    "evaluate_participation": ("fraction_evaluate", 1.0),
-    "min_available": ("min_available_nodes", 2),
-}
+DEFAULTS = {"fraction_train": 1.0, "fraction_evaluate": 1.0, "min_available_nodes": 2}
 LEAST = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
 
 
 def in_fedavgs_words(
-    options: dict[str, Any],
+    options: Fields,
     fraction_train: float,
     fraction_evaluate: float,
     min_available_nodes: int,
-) -> dict[str, Any]:
+) -> Fields:
     """FedAvg's arguments, also if they are given under evenfed's names; both may be given if they are equal."""
-    arguments: dict[str, Any] = {
+    arguments: Fields = {
         "fraction_train": fraction_train,
         "fraction_evaluate": fraction_evaluate,
         "min_available_nodes": min_available_nodes,
     }
-    for ours, (theirs, default) in FEDAVGS.items():
+    for theirs, ours in SYNONYMS.items():
         if ours not in options:
             continue
         value = unwrapped(options.pop(ours))
-        if arguments[theirs] not in (default, value):
+        if arguments[theirs] not in (DEFAULTS[theirs], value):
             raise InputError(f"{theirs}={arguments[theirs]!r} and {ours}={value!r} mean the same; give one of them")
         if theirs.startswith("fraction") and not isinstance(value, float):
             raise InputError(f"{ours}={value!r}: Fair draws as FedAvg does; give a fraction in [0, 1]")
         arguments[theirs] = value
-    _check_fractions(arguments)
-    return arguments
-
-
-def _check_fractions(arguments: Mapping[str, Any]) -> None:
     for name in ("fraction_train", "fraction_evaluate"):
-        value = unwrapped(arguments[name])
-        if not is_number(value) or not 0 <= value <= 1:
+        share = unwrapped(arguments[name])
+        if not is_number(share) or not 0 <= share <= 1:
             raise InputError(f"{name}={arguments[name]!r}: give a fraction in [0, 1]")
+    return arguments
 
 
 def check_least(strategy: FedAvg, admission: Admission) -> None:

@@ -42,13 +42,11 @@ class FairState:
 
     @property
     def layout(self) -> ArrayLayout:
-        """Where the arrays of the model lie."""
         assert self._layout is not None
         return self._layout
 
     @property
     def arrays(self) -> ArrayRecord:
-        """The current model, as Flower holds it."""
         if self._arrays is None:
             raise InputError("the strategy has not begun; call start(grid, initial_arrays)")
         return self._arrays
@@ -62,7 +60,6 @@ class FairState:
 
     @property
     def deployed(self) -> ArrayRecord:
-        """The model that serves clients."""
         if self.server is None or self.settings.average is None:
             return self.arrays
         return self.layout.arrays(self.server.deployed)
@@ -82,19 +79,16 @@ class FairState:
         return True
 
     def restore(self, server: Server) -> None:
-        """Continue where an earlier process left the run."""
         self.server = server
         self._arrays = self.layout.arrays(server.current)
 
     def advance(self, server: Server, skipped: bool) -> None:
-        """Continue from the server after a round."""
         if self.server is not None and not skipped:
             self.average_before = self.server.average
         self.server = server
         self._arrays = self.layout.arrays(server.current)
 
     def update(self, position: int, trained: ModelState) -> Update:
-        """What a client's training changed."""
         theta = self.current.theta
         rows = {name: values[None] for name, values in trained.buffers.items()}
         return Update(position, theta - trained.theta.to(theta), buffers=rows)

@@ -15,6 +15,7 @@ from ...metrics import ACCURACY, Metric
 from ...settings import Settings
 from .. import reply_fields
 from ..sites import Admission
+from .trips import PerClient
 
 LossIn = Literal["train", "evaluate"]
 BADNESS = ("loss", "error")  # in the name of a score of which less is better
@@ -41,7 +42,6 @@ class ReportKeys:
 
     @property
     def higher_is_better(self) -> bool:
-        """Which end of the score is better."""
         if self.score_higher_is_better is not None:
             return self.score_higher_is_better
         name = self.score.lower()
@@ -84,13 +84,6 @@ class ReportKeys:
             return None, True
         return reply_fields.loss(values, self.loss, least), False
 
-    def size_of(self, reply: Message) -> float:
-        return reply_fields.size(reply_fields.metrics(reply), self.size)
-
-    def score_of(self, reply: Message) -> float | None:
-        least, most = self.score_range
-        return reply_fields.number(reply_fields.metrics(reply), self.score, least, most)
-
 
 class ForeignClients:
     """Nodes by position: in the order in which they were first asked, or where a list of sites places them."""
@@ -104,7 +97,7 @@ class ForeignClients:
         clients = 0 if listed is None else len(listed)
         self.sizes = [0.0] * clients  # training examples; 0 until the client has reported them
         self.names: list[str] = []  # of a finished run's clients, whose nodes nobody needs
-        self.tested_on: dict[int, float] = {}  # position -> test examples, where reported
+        self.tested_on: PerClient = {}  # position -> test examples, where reported
         self.partitions: dict[int, int] = {}  # position -> partition-id, where reported
 
     def place(self, node: int) -> int:
@@ -147,11 +140,7 @@ class ForeignClients:
         node = self.nodes[position]
         self.sizes[position] = self.admission.believed(node, position, size)
 
-    def have_sizes(self, positions: Iterable[int]) -> bool:
-        return all(self.sizes[position] > 0 for position in positions)
-
     def counts(self) -> Tensor:
-        """[n] training examples."""
         return torch.tensor(self.sizes, dtype=torch.float64)
 
 

@@ -17,7 +17,7 @@ from ..logs import log
 from ..reply_fields import MissingMetricError
 from .fair_state import FairState
 from .foreign_clients import LOSS, PARTITION, SIZE, ForeignClients, ReportKeys
-from .trips import ForeignRound
+from .trips import ForeignRound, PerClient
 
 DURING = (
     "'{loss}' does not say at which model it was measured; Flower's usual clients average it over batches while they "
@@ -39,7 +39,7 @@ class ForeignReplies:
     keeps_models: bool  # with the metrics of train replies
     measured_before: bool = False  # the client's own loss is of the model it received
     tell_errors: bool = False
-    losses: dict[int, float] = field(default_factory=dict)  # of the current model, by position
+    losses: PerClient = field(default_factory=dict)  # of the current model, by position
     logged: set[str] = field(default_factory=set)  # what is logged once
 
     def __post_init__(self) -> None:
@@ -71,7 +71,9 @@ class ForeignReplies:
                 if isinstance(error, MissingMetricError):
                     missing.append(error)
                 continue
-            contents[position] = self._without_models(reply.content)
+            contents[position] = reply.content
+            if not self.keeps_models:  # only a function of the user's own wants them
+                contents[position] = RecordDict(dict(reply.content.metric_records))
             del reply
         for position in round.awaited:
             round.failures[position] = "no reply"
@@ -90,20 +92,14 @@ class ForeignReplies:
             f"name to Fair({option}=...)"
         )
 
-    def _without_models(self, content: RecordDict) -> RecordDict:
-        """What of a train reply is aggregated as metrics; a function of the user's own gets all of it."""
-        if self.keeps_models:
-            return content
-        return RecordDict(dict(content.metric_records))
-
     def scores(
         self,
         replies: Iterable[Message],
         number: int,
         asked: Iterable[int],
-    ) -> tuple[dict[int, float], list[RecordDict]]:
+    ) -> tuple[PerClient, list[RecordDict]]:
         """The scores in evaluate replies of a round, by position, and what the usable replies hold."""
-        scores: dict[int, float] = {}
+        scores: PerClient = {}
         contents = []
         failures = dict.fromkeys(asked, "no reply")
         for reply in replies:
@@ -133,7 +129,7 @@ class ForeignReplies:
         """Read a train reply and give its update to the round; refused where any of its fields does not fit."""
         reply_fields.refuse_failure(reply, self.tell_errors)
         trained = state.layout.read(reply_fields.model(reply))
-        size = self.keys.size_of(reply)
+        size = reply_fields.size(reply_fields.metrics(reply), self.keys.size)
         loss = round.losses.get(position)
         if loss is None and self.keys.loss_in == "train":
             loss, measured_before = self.keys.loss_of(reply, self.algorithm)
@@ -149,13 +145,15 @@ class ForeignReplies:
     def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
         reply_fields.refuse_failure(reply, self.tell_errors)
-        score = self.keys.score_of(reply)
+        least, most = self.keys.score_range
+        values = reply_fields.metrics(reply)
+        score = reply_fields.number(values, self.keys.score, least, most)
         self.clients.note(position, reply)
         if self.settings.average is None:  # else the average was evaluated, which clients do not train
             with contextlib.suppress(InputError):  # the next round asks for it again
                 self._keep_loss(reply, position)
         with contextlib.suppress(InputError):  # only shown, never used
-            tested_on = reply_fields.number(reply_fields.metrics(reply), self.weighted_by_key, least=0)
+            tested_on = reply_fields.number(values, self.weighted_by_key, least=0)
             self.clients.tested_on[position] = tested_on or 0.0
         return score
 

@@ -110,54 +110,44 @@ def extend(
 
     >>> app = extend(ClientApp(), model=lambda: nn.Linear(4, 3), data=lambda context: load(context))
     """
-    return _Extended(app, model, data, loss, device)
 
-
-class _Extended(ClientApp):
-    """Passes messages on, and measures where that is asked for."""
-
-    def __init__(
-        self,
-        app: ClientApp,
-        model: ModelFunction,
-        data: Callable[[Context], Any],
-        loss: LossFunction | str | None,
-        device: str,
-    ) -> None:
-        super().__init__()
-        self.app = app
-        self.model = model
-        self.data = data
-        self.loss = loss
-        self.device = device
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        if _asked(message) is None:
-            return self.app(message, context)
-        with _same_random_numbers():
-            loss, size = self._measured(message, context)
-        is_question = message.metadata.message_type == wire.LOSS
-        reply = wire.reply(message, {}) if is_question else self.app(message, context)
-        return _with_loss(reply, context, loss, size)
-
-    def _measured(self, message: Message, context: Context) -> tuple[float, int]:
-        """(loss of the message's model, number of training examples)."""
-        module = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else self.model()
+    def measured(message: Message, context: Context) -> tuple[float, int]:
+        module = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
         arrays = next(iter(message.content.array_records.values()))
         module.load_state_dict(arrays.to_torch_state_dict())
         dtype = next(module.parameters()).dtype
-        train, _ = single_client_pools(_client(self.data(context)), 0, dtype)
+        train, _ = single_client_pools(_client(data(context)), 0, dtype)
         problem = Problem.on(
             model=module,
             train=train,
             judged=None,
             client_names=["this client"],
-            settings=Settings(device=self.device),
-            loss=self.loss,
+            settings=Settings(device=device),
+            loss=loss,
         )
         worker = Worker(problem)
         worker.load(problem.theta, problem.buffers)
         return worker.mean(problem.loss, problem.train, 0), len(problem.train)
+
+    return _Extended(app, measured)
+
+
+class _Extended(ClientApp):
+    """Passes messages on, and measures where that is asked for: the model's loss, on how many training examples."""
+
+    def __init__(self, app: ClientApp, measured: Callable[[Message, Context], tuple[float, int]]) -> None:
+        super().__init__()
+        self.app = app
+        self.measured = measured
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        if _asked(message) is None:
+            return self.app(message, context)
+        with _same_random_numbers():
+            loss, size = self.measured(message, context)
+        is_question = message.metadata.message_type == wire.LOSS
+        reply = wire.reply(message, {}) if is_question else self.app(message, context)
+        return _with_loss(reply, context, loss, size)
 
 
 def _client(data: Any) -> Client:
@@ -185,7 +175,6 @@ def _with_loss(
     loss: float,
     size: int | None = None,
 ) -> Message:
-    """The reply with what was measured among its metrics."""
     if reply.has_error():
         return reply
     values = reply_fields.metrics(reply)

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from ...core.algorithm import Algorithm
 from ...core.errors import InputError
@@ -14,6 +14,8 @@ from ...core.running import RunningSums, can_run
 from ...core.server import Record, Server, Update
 from ...core.spooled import SpooledUpdates
 from ...settings import Settings
+
+PerClient = dict[int, float]  # a number of each client that has one
 
 
 def check_trips(
@@ -43,7 +45,7 @@ class HeldUpdates:
 
     def __init__(self) -> None:
         self.drawn = torch.zeros(0, dtype=torch.int64)
-        self.losses: dict[int, float] = {}
+        self.losses: PerClient = {}
         self._held = SpooledUpdates()
 
     def add(self, update: Update, loss: float) -> None:
@@ -51,15 +53,9 @@ class HeldUpdates:
         self.losses[client] = loss
         self._held.put(client, vars(update))
 
-    def _taken(self, client: int) -> Update:
-        """A client's update, which waits no longer."""
-        return Update(**self._held.take(client))
-
     def folded(self, server: Server) -> Fold:
         """The round, opened with the losses that came; the updates are folded in the order they were asked for."""
-        clients = self.drawn.tolist()
-        losses = [self.losses.get(client, math.nan) for client in clients]
-        fold = Fold(open_round(server, losses, self.drawn))
+        fold = _opened(server, self.drawn, self.losses)
         self.fold_into(fold)
         return fold
 
@@ -67,7 +63,13 @@ class HeldUpdates:
         """Fold those that came, in the plan's order."""
         for client in fold.plan.ids.tolist():
             if client in self.losses:
-                fold.add(self._taken(client))
+                fold.add(Update(**self._held.take(client)))
+
+
+def _opened(server: Server, drawn: Tensor, losses: PerClient) -> Fold:
+    """The round over those drawn, with the losses that are known."""
+    values = [losses.get(client, math.nan) for client in drawn.tolist()]
+    return Fold(open_round(server, values, drawn))
 
 
 Waiting = HeldUpdates | RunningSums
@@ -81,7 +83,7 @@ def waiting_for_losses(server: Server) -> Waiting:
 class ForeignRound:
     """A round over clients whose losses are known before it, or come with their updates."""
 
-    def __init__(self, drawn: list[int], losses: dict[int, float]) -> None:
+    def __init__(self, drawn: list[int], losses: PerClient) -> None:
         self.losses = losses  # those known before
         self.awaited = set(drawn)
         self.failures: dict[int, str] = {}  # client -> reason
@@ -90,11 +92,6 @@ class ForeignRound:
         self.held.drawn = torch.tensor(drawn, dtype=torch.int64)
         self.fold: Fold | None = None
 
-    def leave_out(self, reasons: Mapping[int, str]) -> None:
-        """Drop clients before they train."""
-        self.failures.update(reasons)
-        self.awaited -= reasons.keys()
-
     @property
     def is_measured(self) -> bool:
         """Whether the losses of all those left are known, before they train."""
@@ -102,11 +99,8 @@ class ForeignRound:
 
     def open(self, server: Server) -> list[int]:
         """With all losses known: who has a weight, and so trains."""
-        drawn = self.held.drawn
-        losses = [self.losses.get(client, math.nan) for client in drawn.tolist()]
-        opened = open_round(server, losses, drawn)
-        self.fold = Fold(opened)
-        trained: list[int] = opened.plan.ids.tolist()
+        self.fold = _opened(server, self.held.drawn, self.losses)
+        trained: list[int] = self.fold.plan.ids.tolist()
         self.awaited = set(trained)
         return trained
 

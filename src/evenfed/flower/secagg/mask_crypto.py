@@ -49,7 +49,6 @@ def words_of_numbers(numbers: Iterable[float]) -> Words:
 
 
 def numbers_of_words(words: Words) -> list[float]:
-    """The numbers back from (sums of) their words."""
     numbers = []
     for row in words.reshape(-1, WORDS):
         whole = int(row[-1:].view(np.int64)[0])
@@ -69,13 +68,11 @@ def words_of_vector(vector: Vector) -> Words:
 
 
 def vector_of_words(words: Words) -> Vector:
-    """The entries back from (sums of) their words."""
     vector: Vector = words.view(np.int64) / 2.0**FRACTION
     return vector
 
 
 def new_key() -> bytes:
-    """A private key."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 

@@ -16,7 +16,7 @@ from .. import wire
 from ..connection import Connection
 from ..wire import Models, Task, Values
 from .mask_crypto import Vector
-from .masking_server import Answer, MaskedSum, ProtocolMessenger, Requests, Session, open_session
+from .masking_server import MaskedSum, ProtocolMessenger, Requests, Session, open_session
 
 RECORD = "private"
 
@@ -127,7 +127,6 @@ class MaskedSums:
 
     @property
     def nodes(self) -> list[int]:
-        """Of those left."""
         return [self.node_of[client] for client in self.clients]
 
     @property
@@ -169,13 +168,15 @@ class MaskedSums:
         config: Values,
         size: int = 0,
     ) -> list[Message]:
-        """Begin a sum over those left, and return the tasks for it."""
         assert self.session is not None
         numbers = NUMBERS[kind]
         if kind in SCORES and task.measure:
             numbers += 1
         self.title = title
-        self._set_coefficients()
+        shares = self.server.shares_of(torch.tensor(self.clients))
+        coefficients = self.server.algorithm.coefficients(shares)  # c_i
+        self.coefficients = dict(zip(self.clients, coefficients.tolist(), strict=True))
+        self.score_coefficient = 1 / len(self.clients)
         self.running = self.session.sum(self.nodes, numbers, size)
         requests = self.running.wanted()
         if self.following is not None:
@@ -194,7 +195,7 @@ class MaskedSums:
         following = self.following
         assert running is not None
 
-        def take(node: int, answer: Answer) -> None:
+        def take(node: int, answer: Values) -> None:
             running.take(node, answer)
             if following is not None:
                 with contextlib.suppress(Exception):  # what goes wrong there loses nobody here
@@ -213,7 +214,7 @@ class MaskedSums:
         self.running = None
         running.session.check_enough(f"masked {self.title}", running.gave)
 
-        def take(node: int, answer: Answer) -> None:
+        def take(node: int, answer: Values) -> None:
             running.take_shares(node, answer)
             if following is not None:
                 with contextlib.suppress(Exception):
@@ -244,25 +245,14 @@ class MaskedSums:
         task: Task,
         models: Models,
     ) -> MaskedTotal:
-        """A sum of numbers alone, from its beginning to its end."""
         messages = self.begin(kind, title, task, models, {})
         self.collect(self.connection.replies(messages))
         return self.finish()
 
-    def _set_coefficients(self) -> None:
-        """c_i of those left, the algorithm's own, and 1/m for scores."""
-        sizes = self.server.sizes[self.clients].double()
-        shares = sizes / sizes.sum()
-        coefficients = self.server.algorithm.coefficients(shares)
-        by_client = zip(self.clients, coefficients.tolist(), strict=True)
-        self.coefficients = dict(by_client)
-        self.score_coefficient = 1 / len(self.clients)
-
     def _masked_task(self, kind: str, client: int) -> MaskedTask:
         server = self.server
         memory = server.memory
-        with_data = server.sizes > 0
-        clients = int(with_data.sum())
+        clients = server.clients_with_data
         smooth = 1.0
         if server.algorithm.uses_losses and server.smooth is not None:
             smooth = server.smooth
@@ -298,7 +288,6 @@ class MaskedSums:
 
 
 def _ride(further: Requests, requests: Requests) -> None:
-    """Into the messages that are sent anyway."""
     for node, parts in further.items():
         if node in requests:
             requests[node].update(parts)

@@ -8,9 +8,8 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -18,6 +17,7 @@ from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
 from ...core.errors import InputError
 from .. import wire
+from ..wire import Fields, Values
 from . import mask_crypto
 from .mask_crypto import Vector, Words
 
@@ -35,6 +35,7 @@ _SESSIONS = 3  # that a client remembers: one in use, one made ready, one for sc
 
 Contribution = tuple[list[float], Vector]  # single numbers, and a vector that is rounded
 Parts = list[list[str]]  # by sum: shares of one client's seed and of its key
+_bytes = bytes.fromhex
 Contribute = Callable[[Message, Context], Contribution]
 
 
@@ -49,33 +50,49 @@ def respond(message: Message, context: Context, contribute: Contribute) -> Messa
     orders = {}
     for part, text in message.content.config_records[PROTOCOL].items():
         orders[part] = json.loads(str(text))
-    places = _Places.of(context)
-    answer: dict[str, Any] = {}
+    kept = _kept_keys(context)
+    answer: Fields = {}
     if MASKED in orders:
         order = orders[MASKED]
-        place = places.at(order)
-        place.check_mask(order)
+        keys = _of_session(kept, order)
+        keys.check_mask(order)
         numbers, vector = contribute(message, context)
-        words = place.masked(order, numbers, vector)
+        words = keys.masked(order, numbers, vector)
         answer[MASKED] = words.astype("<u8").tobytes()
     if OPENED in orders:
         order = orders[OPENED]
-        shares = places.at(order).opened(order)
+        shares = _of_session(kept, order).opened(order)
         answer[OPENED] = json.dumps(shares)
     if KEYS in orders:
-        place = ClientKeys.new(message.metadata.dst_node_id, orders[KEYS])
-        places.add(place)
-        keys = place.public_keys()
-        answer[KEYS] = json.dumps(keys)
+        keys = ClientKeys.new(message.metadata.dst_node_id, orders[KEYS])
+        kept[keys.session] = keys
+        answer[KEYS] = json.dumps(keys.public_keys())
     if SHARES in orders:
         order = orders[SHARES]
-        boxes = places.at(order).boxes(order)
+        boxes = _of_session(kept, order).boxes(order)
         answer[SHARES] = json.dumps(boxes)
-    places.keep(context)
+    latest = list(kept.values())[-_SESSIONS:]
+    context.state[PROTOCOL] = ConfigRecord({"places": json.dumps(list(map(dataclasses.asdict, latest)))})
     content = RecordDict()
     content[PROTOCOL] = ConfigRecord(answer)
     content[wire.METRICS] = MetricRecord({"num-examples": 1})  # Flower's wrappers want one
     return Message(content, reply_to=message)
+
+
+def _kept_keys(context: Context) -> dict[str, "ClientKeys"]:
+    """What the client holds by session, the latest last, from its state."""
+    record: Values = context.state.config_records.get(PROTOCOL, {})
+    kept = {}
+    for fields in json.loads(str(record.get("places", "[]"))):
+        kept[fields["session"]] = ClientKeys(**fields)
+    return kept
+
+
+def _of_session(kept: Mapping[str, "ClientKeys"], order: Values) -> "ClientKeys":
+    session = str(order["session"])
+    if session not in kept:
+        raise InputError("it has no keys for this sum")
+    return kept[session]
 
 
 @dataclass
@@ -93,23 +110,19 @@ class ClientKeys:
     asked: dict[str, list[int]] = field(default_factory=dict)  # by sum: who takes part, until it is opened
 
     @classmethod
-    def new(cls, node: int, order: wire.Values) -> "ClientKeys":
+    def new(cls, node: int, order: Values) -> "ClientKeys":
         sums = int(order["sums"])
         threshold = int(order["threshold"])
         if not 1 <= sums <= MOST_SUMS or threshold < LEAST:
             raise InputError(f"keys for {sums} sums with threshold {threshold}: refused")
-        place = cls(
+        return cls(
             session=str(order["session"]),
             node=node,
             threshold=threshold,
             lock=mask_crypto.new_key().hex(),
+            keys=[mask_crypto.new_key().hex() for _ in range(sums)],
+            seeds=[mask_crypto.new_seed().hex() for _ in range(sums)],
         )
-        for _ in range(sums):
-            key = mask_crypto.new_key()
-            seed = mask_crypto.new_seed()
-            place.keys.append(key.hex())
-            place.seeds.append(seed.hex())
-        return place
 
     def public_keys(self) -> list[str]:
         """Of the lock, then of the masks, sum by sum."""
@@ -119,7 +132,7 @@ class ClientKeys:
             public.append(key.hex())
         return public
 
-    def boxes(self, order: wire.Values) -> dict[str, str]:
+    def boxes(self, order: Values) -> dict[str, str]:
         """Shares of the own secrets, one sealed box for each neighbour."""
         self.public = dict(order["public"])
         self._check_keys()
@@ -157,7 +170,7 @@ class ClientKeys:
         if not (is_mine and are_different):
             raise InputError("the server passes on wrong keys")
 
-    def check_mask(self, order: wire.Values) -> None:
+    def check_mask(self, order: Values) -> None:
         """Refuse a second vector under the same mask, and a group that is too small."""
         number = int(order["sum"])
         participation = self._neighbours(order["nodes"])
@@ -169,7 +182,7 @@ class ClientKeys:
 
     def masked(
         self,
-        order: wire.Values,
+        order: Values,
         numbers: Iterable[float],
         vector: Vector,
     ) -> Words:
@@ -200,7 +213,7 @@ class ClientKeys:
         self.asked[str(number)] = sorted(participation)
         return words
 
-    def opened(self, order: wire.Values) -> dict[str, str]:
+    def opened(self, order: Values) -> dict[str, str]:
         """Shares of the seeds of those who gave, and of the keys of those who did not: never both, and only once."""
         number = int(order["sum"])
         gave = set(order["gave"])
@@ -246,39 +259,3 @@ class ClientKeys:
 
     def _context(self, source: str, holder: str) -> bytes:
         return f"{self.session} {source} {holder}".encode()
-
-
-def _bytes(text: str) -> bytes:
-    return bytes.fromhex(text)
-
-
-class _Places:
-    """A client's places by session, in its state."""
-
-    def __init__(self, places: dict[str, ClientKeys]) -> None:
-        self.places = places
-
-    @classmethod
-    def of(cls, context: Context) -> "_Places":
-        record: wire.Values = context.state.config_records.get(PROTOCOL, {})
-        kept = json.loads(str(record.get("places", "[]")))
-        places = {}
-        for fields in kept:
-            place = ClientKeys(**fields)
-            places[place.session] = place
-        return cls(places)
-
-    def at(self, order: wire.Values) -> ClientKeys:
-        session = str(order["session"])
-        if session not in self.places:
-            raise InputError("it has no keys for this sum")
-        return self.places[session]
-
-    def add(self, place: ClientKeys) -> None:
-        self.places[place.session] = place
-        for oldest in list(self.places)[:-_SESSIONS]:
-            del self.places[oldest]
-
-    def keep(self, context: Context) -> None:
-        fields = [dataclasses.asdict(place) for place in self.places.values()]
-        context.state[PROTOCOL] = ConfigRecord({"places": json.dumps(fields)})

@@ -10,7 +10,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 
 from .. import wire
 from ..reply_fields import failure
+from ..wire import Values
 from . import mask_crypto
 from .mask_crypto import Vector, Words
 from .masking_client import KEYS, MASKED, OPENED, PROTOCOL, SHARES, least_threshold
@@ -27,9 +27,8 @@ NEIGHBOURS = 31  # how many clients share masks with each; everyone up to this n
 
 Messages = Iterable[Message]
 Ask = Callable[[Messages], Messages]
-Requests = dict[int, dict[str, str]]  # by node: parts of the protocol's record
-Answer = Mapping[str, Any]  # by part
-Take = Callable[[int, Answer], None]  # of a node; raises where it does not fit
+Requests = dict[int, dict[str, str]]  # by node: named texts
+Take = Callable[[int, Values], None]  # of a node; raises where it does not fit
 
 
 class TooFewClientsError(Exception):
@@ -48,7 +47,7 @@ class Session:
         self.threshold = least_threshold(self.shares)
         self.near = _ring(nodes, self.shares)
         self.public: dict[int, list[str]] = {}
-        self.boxes: dict[int, dict[str, str]] = {}  # by the node that they are for: by the node they are from
+        self.boxes: Requests = {}  # by the node that they are for: by the node they are from
 
     @property
     def members(self) -> set[int]:
@@ -58,12 +57,8 @@ class Session:
     def check_enough(self, stage: str, nodes: Iterable[int]) -> None:
         """Raise if a sum over these would be too small, or could not be opened."""
         left = set(nodes)
-        enough = bool(left)
-        for node in left:
-            neighbours = self.near[node] & left
-            if len(neighbours) < self.threshold:
-                enough = False
-        if not enough:
+        fewest = min((len(self.near[node] & left) for node in left), default=0)
+        if fewest < self.threshold:
             present = len(left)
             everyone = len(self.near)
             raise TooFewClientsError(f"{stage}: {present} of {everyone} clients are left, {self.threshold} are needed")
@@ -73,7 +68,7 @@ class Session:
         text = json.dumps(order)
         return {node: {KEYS: text} for node in self.near}
 
-    def take_keys(self, node: int, answer: Answer) -> None:
+    def take_keys(self, node: int, answer: Values) -> None:
         keys = json.loads(answer[KEYS])
         if len(keys) != 1 + self.sums:
             raise ValueError
@@ -91,7 +86,7 @@ class Session:
             requests[node] = {SHARES: json.dumps(order)}
         return requests
 
-    def take_shares(self, node: int, answer: Answer) -> None:
+    def take_shares(self, node: int, answer: Values) -> None:
         boxes = json.loads(answer[SHARES])
         received = {}
         for receiver, box in boxes.items():
@@ -105,13 +100,10 @@ class Session:
 
     def end_shares(self, answered: Collection[int]) -> None:
         """Leave out those who did not share their keys out."""
-        boxes: dict[int, dict[str, str]] = {}
+        boxes = {}
         for node in answered:
-            boxes[node] = {}
             received = self.boxes.get(node, {})
-            for source, box in received.items():
-                if int(source) in answered:
-                    boxes[node][source] = box
+            boxes[node] = {source: box for source, box in received.items() if int(source) in answered}
         self.boxes = boxes
 
     def sum(
@@ -159,8 +151,7 @@ class MaskedSum:
             session.boxes[node] = {}  # sent once
         return requests
 
-    def take(self, node: int, answer: Answer) -> None:
-        """Add a masked vector and let it go."""
+    def take(self, node: int, answer: Values) -> None:
         words = np.frombuffer(answer[MASKED], dtype="<u8")
         if words.shape != self.total.shape:
             raise ValueError
@@ -181,7 +172,7 @@ class MaskedSum:
             requests[node] = {OPENED: json.dumps(order)}
         return requests
 
-    def take_shares(self, node: int, answer: Answer) -> None:
+    def take_shares(self, node: int, answer: Values) -> None:
         received = []
         for owner, share in json.loads(answer[OPENED]).items():
             received.append((int(owner), bytes.fromhex(share)))
@@ -190,7 +181,6 @@ class MaskedSum:
                 self.shares.setdefault(neighbour, []).append(share)
 
     def opened(self, stage: str) -> tuple[list[float], Vector]:
-        """The sum over those who gave: numbers, and a vector."""
         threshold = self.session.threshold
         for node in self.nodes:
             shares = self.shares.get(node, [])
@@ -225,20 +215,6 @@ class MaskedSum:
                 self.total -= mask
 
 
-@dataclass(frozen=True)
-class Stage:
-    """How one exchange of messages went."""
-
-    title: str
-    seconds: float
-    answered: int
-    asked: int
-
-    @property
-    def says(self) -> str:
-        return f"{self.title} {self.answered}/{self.asked} in {self.seconds:.1f} s"
-
-
 class ProtocolMessenger:
     """Brings parts of the protocol to nodes and their answers back, and notes who was lost, and where."""
 
@@ -252,7 +228,7 @@ class ProtocolMessenger:
         self.lifetime = lifetime
         self.tell_errors = tell_errors
         self.lost: dict[int, str] = {}  # node -> reason
-        self.stages: list[Stage] = []
+        self.stages: list[str] = []  # how each exchange of messages went
         self.sent = time.perf_counter()
 
     def messages(self, requests: Requests, contents: Mapping[int, RecordDict] | None = None) -> list[Message]:
@@ -277,7 +253,6 @@ class ProtocolMessenger:
         requests: Requests,
         take: Take,
     ) -> set[int]:
-        """Send, and take the answers: who answered as was asked."""
         messages = self.messages(requests)
         replies = self.ask(messages)
         return self.collect(title, requests, replies, take)
@@ -309,7 +284,8 @@ class ProtocolMessenger:
             if node not in answered:
                 self.lost.setdefault(node, "no reply")
         seconds = time.perf_counter() - self.sent
-        self.stages.append(Stage(title, seconds, len(answered), len(asked)))
+        share = f"{len(answered)}/{len(asked)}"
+        self.stages.append(f"{title} {share} in {seconds:.1f} s")
         return answered
 
     def _answer(self, reply: Message) -> Any:
@@ -340,14 +316,9 @@ def _ring(nodes: Sequence[int], shares: int) -> dict[int, set[int]]:
     """For each node the neighbours it shares masks with, itself among them: those near it on a random ring."""
     ring = list(nodes)
     random.SystemRandom().shuffle(ring)
-    length = len(ring)
     half = shares // 2
-    near: dict[int, set[int]] = {}
+    near = {}
     for position, node in enumerate(ring):
-        near[node] = set()
-        first = position - half
-        last = position + half
-        for k in range(first, last + 1):
-            neighbour = ring[k % length]
-            near[node].add(neighbour)
+        places = range(position - half, position + half + 1)
+        near[node] = {ring[k % len(ring)] for k in places}
     return near

@@ -7,11 +7,11 @@ this one's update, and its first mean is summed together with this one's scores,
 import dataclasses
 from collections.abc import Iterable, Sequence
 from logging import INFO, WARNING
-from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, Strategy
 from torch import Tensor
 
 from ...algorithms import get, names
@@ -25,7 +25,8 @@ from ...settings import Settings
 from .. import wire
 from ..connection import Connection
 from ..logs import log
-from ..wire import Task, Values
+from ..messaging import ClosingRule
+from ..wire import Fields, ScoreRequest, Task, Values
 from .mask_crypto import Vector
 from .masked_sums import BOTH_SCORES, MEAN, NUMBERS, SCORE, UPDATE, MaskedSums, MaskedTotal, sums_of_round
 from .masking_client import LEAST
@@ -53,6 +54,21 @@ def _private_names() -> list[str]:
             continue
         able.append(name)
     return able
+
+
+def wrapper_settings(wrapped: Strategy, private: bool) -> Fields:
+    """The name and settings of one of Flower's privacy wrappers; refused if it looks into single replies."""
+    if private and not isinstance(wrapped, DifferentialPrivacyClientSideFixedClipping):
+        raise InputError(
+            f"{type(wrapped).__name__} looks into single replies, which private=True hides; use "
+            "DifferentialPrivacyClientSideFixedClipping with fixedclipping_mod, which clips before the mask"
+        )
+    settings: Fields = {"wrapper": type(wrapped).__name__}
+    for name, value in vars(wrapped).items():
+        is_setting = isinstance(value, int | float | str)
+        if is_setting and not name.startswith("_"):
+            settings[name] = value
+    return settings
 
 
 def check_run(count: int, buffers: Sequence[str]) -> None:
@@ -101,6 +117,7 @@ class PrivateRound:
         personal = server.algorithm.personal()
         self.task = dataclasses.replace(task, personal=personal)
         self.connection = connection
+        self.enough: ClosingRule | None = None  # all replies are awaited
         self.ahead = ahead or NextRoundSetup()  # from the last round; for the next one, once this is closed
         self.sums = MaskedSums(server, connection, [])
         self.next_server = server
@@ -133,7 +150,8 @@ class PrivateRound:
             models = {wire.ARRAYS: arrays}
             if not self.sums.means and weighed is not arrays:
                 models[wire.WEIGHED] = weighed
-            if self._everyone_is_left():
+            everyone_is_left = len(self.sums.clients) == self.server.clients_with_data
+            if everyone_is_left:  # and will take part in the next round too
                 self.sums.following = Session(self.sums.nodes, sums_of_round(self.server))
             size = len(self.server.theta)
             return self.sums.begin(UPDATE, "update", self.task, models, config, size)
@@ -141,13 +159,7 @@ class PrivateRound:
             self._skip(reason)
             return []
 
-    def _everyone_is_left(self) -> bool:
-        """All clients that have data: they will take part in the next round too."""
-        with_data = self.server.sizes > 0
-        return len(self.sums.clients) == int(with_data.sum())
-
     def _sum_means(self, weighed: ArrayRecord) -> None:
-        """Those that are not known yet."""
         sums = self.sums
         for position, mean in enumerate(sums.means):
             check_mean(self.server, position, mean)
@@ -159,7 +171,6 @@ class PrivateRound:
             sums.means.append(mean)
 
     def collect(self, answers: Iterable[Message]) -> None:
-        """Add the clients' masked, weighted updates."""
         if self.sums.running is not None:
             self.sums.collect(answers)
 
@@ -198,46 +209,36 @@ class PrivateRound:
         self.next_server = with_average(server, self.server.average, record.skipped)
         return self.next_server, record
 
-    def ask_scores(
-        self,
-        tested: Iterable[int],
-        deployed: ArrayRecord,
-        current: ArrayRecord | None,
-        config: Values,
-        following: Iterable[int] = (),
-        measure: str = "",
-    ) -> list[Message]:
+    def ask_scores(self, request: ScoreRequest, config: Values) -> list[Message]:
         """Mean and deviation of the clients' test scores. The sum is taken here, so no messages are left to send.
 
-        If just those who are tested take part in the `following` round, its first mean is summed along with them, of
-        the losses of the model in the record `measure`.
+        If just those who are tested take part in the next round, its first mean is summed along with them.
         """
         index = self.server.index + 1
         task = self.task.to_score()
         judged = []
-        for client in sorted(tested):
+        for client in sorted(request.tested):
             if client in self.connection.nodes and not self.connection.is_silent(client):
                 judged.append(client)
         if len(judged) < LEAST:
             log(WARNING, "round %s: no scores: %s clients have answered, %s are needed", index, len(judged), LEAST)
             return []
-        is_same = sorted(following) == judged
+        is_same = sorted(request.following) == judged
         is_measured = is_same and number_of_means(self.next_server.algorithm) > 0
         if is_measured:
-            task = dataclasses.replace(task, measure=measure)
-        kind = SCORE if current is None else BOTH_SCORES
-        models = wire.models_to_score(deployed, current)
+            task = dataclasses.replace(task, measure=request.measure)
+        kind = SCORE if request.current is None else BOTH_SCORES
         try:
             sums = self._sums_for_scores(judged, is_measured)
             title = "scores and mean 1" if is_measured else "scores"
-            total = sums.total(kind, title, task, models)
+            total = sums.total(kind, title, task, request.models)
         except TooFewClientsError as reason:
             log(WARNING, "round %s: no scores: %s", index, reason)
             return []
         count = NUMBERS[kind]
         averages = [number / total.covered_scores for number in total.numbers[:count]]
         self.scores = _moments("", *averages[:2])
-        if current is not None:
+        if request.current is not None:
             self.scores.update(_moments("current-", *averages[2:]))
         if is_measured:
             mean = total.numbers[count] / total.covered
@@ -259,8 +260,7 @@ class PrivateRound:
         sums.open(ready)
         return sums
 
-    def collect_scores(self, answers: Iterable[Message]) -> dict[str, Any]:
-        """What the record says of the scores."""
+    def collect_scores(self, answers: Iterable[Message]) -> Fields:
         return {"scores": self.scores}
 
     def _moved(self, total: MaskedTotal) -> Server:
@@ -288,10 +288,8 @@ class PrivateRound:
             self.reason = f"{reason}; lost: {lost}"
 
     def _log_stages(self, sums: MaskedSums) -> None:
-        """How long each stage took, and how many took part."""
-        stages = [stage.says for stage in sums.messenger.stages]
         number = self.server.index + 1
-        log(INFO, "round %s, private: %s", number, ", ".join(stages) or "nobody was asked")
+        log(INFO, "round %s, private: %s", number, ", ".join(sums.messenger.stages) or "nobody was asked")
 
 
 def _moments(prefix: str, mean: float, square: float) -> dict[str, float]:
