@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import evenfed
@@ -417,6 +418,28 @@ class Turning(Algorithm):
 
 
 @pytest.mark.filterwarnings("ignore:.*broke down")
+class TiedAndFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.one, self.two, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return self.last(self.two(self.one(self.frozen(x))))
+
+
+def test_a_models_state_dict_holds_frozen_and_tied_parameters_too(tmp_path):
+    result = evenfed.train(TiedAndFrozen(), federation(), rounds=1, out=tmp_path, **CPU)
+    file = load_file(result.folder / "model.safetensors")
+    assert result.model.state_dict().keys() - file.keys() == {"frozen.weight", "frozen.bias", "two.weight"}
+    torch.save(result.model.state_dict(), tmp_path / "model.pt")
+    plain = TiedAndFrozen()
+    plain.load_state_dict(torch.load(tmp_path / "model.pt"))
+    inputs = federation()[0].test[0]
+    assert torch.equal(plain(inputs), result.model(inputs))
+
+
 def test_a_breakdown_gives_the_reason_of_the_rounds_and_what_has_an_effect():
     wild = evenfed.train(small_model(), federation(), Turning(), rounds=5, **CPU).history
     reason = "the clients that replied have no positive weight left"

@@ -300,13 +300,17 @@ class Comparison(display.Shown, Labelled[Result]):
     @property
     def noise_floor(self) -> EntryFigures | None:
         """The row of FedAvg with other batches, or else with other seeds, compared with FedAvg."""
-        if not self.floor:
-            return None
-        label = self.floor[0].label
-        repeated = [result for result in self.floor if result.label == label]
+        return next(iter(self._noise_floors), None)
+
+    @property
+    def _noise_floors(self) -> list[EntryFigures]:
         baseline = _histories(self.results.get("fedavg", []))
-        floor = _histories(repeated)[: len(baseline)]
-        return row(FLOOR_NAMES[label], floor, baseline)
+        rows = []
+        for label, name in FLOOR_NAMES.items():
+            repeated = [result for result in self.floor if result.label == label]
+            if repeated:
+                rows.append(row(name, _histories(repeated)[: len(baseline)], baseline))
+        return rows
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry at the last round, one per seed."""
@@ -386,7 +390,7 @@ class Comparison(display.Shown, Labelled[Result]):
             notes += notes_on(label, _histories(results))
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return [brief.of_comparison(title, self.rows, self.noise_floor, notes)]
+        return [brief.of_comparison(title, self.rows, self._noise_floors, notes)]
 
 
 def _histories(results: Sequence[Result]) -> list[History]:
