@@ -417,7 +417,6 @@ class Turning(Algorithm):
         return Plan(round.ids, first if round.index < self.forwards else -first), memory
 
 
-@pytest.mark.filterwarnings("ignore:.*broke down")
 class TiedAndFrozen(nn.Module):
     def __init__(self):
         super().__init__()
@@ -440,6 +439,7 @@ def test_a_models_state_dict_holds_frozen_and_tied_parameters_too(tmp_path):
     assert torch.equal(plain(inputs), result.model(inputs))
 
 
+@pytest.mark.filterwarnings("ignore:.*broke down")
 def test_a_breakdown_gives_the_reason_of_the_rounds_and_what_has_an_effect():
     wild = evenfed.train(small_model(), federation(), Turning(), rounds=5, **CPU).history
     reason = "the clients that replied have no positive weight left"
