@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -177,6 +178,44 @@ def test_an_infinite_score_is_no_figure(engine, whole_client):
     assert result.fairness.worst == 0 and "own" in str(result)
 
 
+def test_a_metric_that_compares_every_output_with_every_target_is_refused():
+    """NumPy broadcasts outputs [n, 1] and targets [n] to [n, n] without a word."""
+
+    def share(outputs, targets):
+        return ((outputs > 0) == targets).mean()
+
+    def flat_share(outputs, targets):
+        return share(outputs[:, 0], targets)
+
+    def run(function, **changes):
+        metric = evenfed.Metric(function, name="share", whole_client=True)
+        return evenfed.train(line(), FLOATS, loss="binary", **{**CPU, "score": metric, **changes})
+
+    with pytest.raises(evenfed.InputError, match=r"'share' gives 0.625 for outputs \[\d+, 1\] and 1 .*\[\d+\], with"):
+        run(share)
+    assert run(flat_share).accuracy.tolist() == run(None, score=None).accuracy.tolist()
+
+
+def test_a_bare_function_as_a_score_is_an_accuracy():
+    def mae(outputs, targets):
+        return (outputs.flatten() - targets).abs()
+
+    def error_rate(outputs, targets):
+        return mae(outputs, targets) > 1
+
+    for score, message in (
+        (mae, "'mae' gives some examples less than 0 or more than 1.*Metric.function, higher_is_better=False"),
+        (lambda *pair: -mae(*pair), "'<lambda>' gives some examples less than 0"),
+        (error_rate, "'error_rate' is an error by its name"),
+        (evenfed.losses.mse, "'mse' gives some"),
+    ):
+        with pytest.raises(evenfed.InputError, match=message):
+            evenfed.train(line(), NUMBERS, loss="mse", score=score, **CPU)
+    kept = evenfed.train(line(), NUMBERS, loss="mse", score=evenfed.Metric(error_rate, higher_is_better=False), **CPU)
+    near = evenfed.train(kept.model, NUMBERS, loss="mse", score=lambda *pair: mae(*pair) < 1, **CPU)
+    assert kept.fairness.worst == kept.accuracy.max() and near.fairness.worst == near.accuracy.min()
+
+
 NUMBERS = regression()
 FLOATS = [evenfed.Client((x, (y > 0).float()), (x, (y > 0).float())) for x, y in (c.train for c in NUMBERS)]
 WHOLE = [evenfed.Client((x, (10 * y).long()), (x, (10 * y).long())) for x, y in (c.train for c in NUMBERS)]
@@ -297,6 +336,8 @@ def test_unseen_clients_and_a_global_test_set_are_judged_apart(engine):
     wrong = (last.test[0], torch.full((10,), 5))
     with pytest.raises(evenfed.InputError, match="targets go up to 5"):
         evenfed.train(start, seen, test=wrong, **options)
+    with pytest.raises(evenfed.InputError, match=r"unseen is a single evenfed.Client; give a list: unseen=\[client\]"):
+        evenfed.train(start, seen, unseen=last, **options)
 
 
 def test_groups_inside_clients_are_fairlearns():
@@ -354,9 +395,10 @@ def test_groups_are_judged_by_the_metric_of_the_run(tmp_path):
     assert (result.accuracy[0], table["tpr"].notna().all()) == (pytest.approx(table["accuracy"][:2].mean()), True)
     result, table = groups_of((x[:, 0] > 0).long(), loss="binary", score="auroc")
     assert 0.5 < table.loc[("all", "b"), "AUROC"] <= 1
-    result, table = groups_of(x[:, 0], loss="mse", score=lambda outputs, targets: (outputs.flatten() - targets).abs())
+    distance = evenfed.Metric(lambda outputs, targets: (outputs.flatten() - targets).abs(), False, name="distance")
+    result, table = groups_of(x[:, 0], loss="mse", score=distance)
     off = (result.model(x).detach().flatten() - x[:, 0]).abs()[::2].mean()
-    assert table.loc[("all", "a"), "accuracy"] == pytest.approx(off.item())
+    assert table.loc[("all", "a"), "distance"] == pytest.approx(off.item())
     own = evenfed.load(result.save(tmp_path / "own"), model=nn.Linear(4, 1))
     with pytest.raises(evenfed.InputError, match="holds no code"):
         own.groups([client])
@@ -379,6 +421,27 @@ def test_groups_find_clients_by_name_and_refuse_other_lists():
     nameless = [dataclasses.replace(client, name=None) for client in named]
     with pytest.raises(evenfed.InputError, match="some without a name"):
         result.groups(nameless[1:])
+
+
+def test_groups_take_the_columns_of_the_run(tmp_path):
+    """A model takes columns by position, so that a table in another order would be misread."""
+    frame = pd.DataFrame(torch.randn(12, 2, generator=torch.manual_seed(0)).numpy(), columns=["a", "b"])
+    frame["y"] = (frame["a"] > 0).astype(int)
+    swapped = frame[["b", "a", "y"]]
+
+    def client(train, test):
+        return evenfed.Client(train, test, "ward", groups=["f", "m"] * 6)
+
+    result = evenfed.train(nn.Linear(2, 2), [client(frame, frame)], rounds=1, device="cpu")
+    read_back = evenfed.load(result.save(tmp_path / "run"), model=nn.Linear(2, 2))
+    table = result.groups([client(frame, frame)])
+    assert table.equals(read_back.groups([client(frame, frame)]))
+    message = "client ward, test: the table's columns are 'b', 'a'"
+    for given in (client(frame, swapped), client(swapped, swapped)):
+        with pytest.raises(evenfed.InputError, match=message):
+            result.groups([given])
+    with pytest.raises(evenfed.InputError, match=message):
+        read_back.groups([client(frame, swapped)])
 
 
 def test_three_classes_have_no_rates_and_one_group_no_difference():
@@ -417,6 +480,7 @@ def test_auroc_is_scikit_learns_of_two_classes_and_of_several():
     wanted = roc_auc_score(targets, logits[:, 1] - logits[:, 0])
     assert evenfed.scores.auroc(logits, targets) == pytest.approx(wanted)
     assert evenfed.scores.auroc(logits[:, 1] - logits[:, 0], targets) == pytest.approx(wanted)
+    assert evenfed.scores.auroc(logits[:, 1:] - logits[:, :1], targets[:, None]) == pytest.approx(wanted)
     several = draw.integers(0, 3, 40)
     likelihoods = draw.dirichlet(np.ones(3), 40)
     found = evenfed.scores.auroc(np.log(likelihoods), several)

@@ -23,6 +23,7 @@ from .core.streams import HashedNumbers
 
 Augmentation = Callable[[Any, HashedNumbers], Any]  # a batch of inputs -> the same number of examples
 AugmentationChoice = str | Mapping[str, Any] | Augmentation | None
+_COLOURS = (1, 3, 4)  # how many colour channels images usually have
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class CropAndFlip:
                 "give a function of your own"
             )
         count, channels, height, width = batch.shape
+        if width in _COLOURS and channels > width:
+            raise InputError(
+                f"augment crop_and_flip takes images [batch, channels, height, width], and {list(batch.shape)} look "
+                "like channels last; give x.movedim(-1, 1) (NumPy: np.moveaxis(x, -1, 1)), or a function of your own"
+            )
         shifts = draw.integers(2 * self.padding + 1, count, 2)
         down, right = shifts.unbind(-1)
         is_mirrored = draw.integers(2, count).bool()

@@ -12,6 +12,7 @@ from .fairness import LOWER_IS_BETTER, Fairness, Vector
 
 _ACCURACY = "accuracy"
 _LOSS = "loss"
+_ERRORS = ("loss", "error", "mae", "mse")  # in the name of a figure of which less is better
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,16 @@ class Metric:
     def difference(self) -> str:
         """What a difference is measured in."""
         return f"points of {self.name}" if self.is_share else f"difference in {self.name}"
+
+
+def names_error(name: str) -> bool:
+    """Whether the name of a figure says that less of it is better.
+
+    >>> names_error("eval_loss"), names_error("RMSE"), names_error("top1")
+    (True, True, False)
+    """
+    lower = name.lower()
+    return any(word in lower for word in _ERRORS)
 
 
 ACCURACY = Metric(name=_ACCURACY)

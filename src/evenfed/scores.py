@@ -41,6 +41,7 @@ def auroc(outputs: NDArray[Any], targets: NDArray[Any]) -> float:
     >>> auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
     0.75
     """
+    targets = targets.reshape(len(targets))  # which may be a column
     classes = np.unique(targets)
     if len(classes) < 2:
         return float("nan")
@@ -102,6 +103,12 @@ def check_targets(
     name = _name_of(score)
     if name is None or targets.is_complex():
         return
+    if name == "auroc" and targets[0].numel() > 1:
+        raise InputError(
+            f"score='auroc' takes one target per example, and targets are {list(targets.shape)}; for several labels "
+            "give evenfed.Metric of your own with whole_client=True, e.g. of sklearn.metrics.roc_auc_score, or leave "
+            "`score` out"
+        )
     is_whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     is_one_number = isinstance(outputs, Tensor) and (outputs.ndim == 1 or outputs.shape[1] == 1)
     may_be_numbers = targets.is_floating_point()

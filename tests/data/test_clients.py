@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 import torch
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -338,8 +339,16 @@ HALF = RandomSampler(range(12), num_samples=6)
         ((FRAME, FRAME["label"]), "the inputs still hold the targets, as column 'label'; drop it"),
         ((np.ma.masked_array(X.numpy(), X.numpy() > 0), Y), "has masked values; fill them"),
         (DataLoader(TensorDataset(X, Y), 4, sampler=HALF), "RandomSampler may repeat or leave out items"),
+        (({"a": FRAME["age"], "b": BACKWARDS["bmi"]}, Y), "the same row labels in another order"),
+        ({"a": FRAME["age"], "label": BACKWARDS["label"]}, "the same row labels in another order"),
+        (
+            DataLoader(TensorDataset(X, Y), batch_sampler=BatchSampler(SubsetRandomSampler([1, 2, 3]), 2, True)),
+            r"a batch_sampler of its own \(BatchSampler\), which may leave out items",
+        ),
+        (DataLoader(TensorDataset(X, Y), batch_size=None), r"a DataLoader without batches \(batch_size=None\)"),
+        ("d.csv", r"'d.csv' is the path of a file.*pandas.read_csv\('d.csv'\)"),
     ],
-    ids=["order", "answer", "masked", "sampler"],
+    ids=["order", "answer", "masked", "sampler", "inputs", "columns", "batch sampler", "no batches", "file"],
 )
 def test_data_that_would_train_something_else_are_refused(part, message):
     """They had trained in silence: on wrong pairs, with the answer given away, on hidden values, on other items."""
@@ -363,6 +372,14 @@ def test_tables_are_paired_by_position_where_labels_say_nothing_else():
 def test_examples_without_a_group_are_no_group(groups):
     with pytest.raises(InputError, match="client a: groups has 6 missing values; give them a name such as 'unknown'"):
         Client((X, Y), (X, Y), "a", groups=groups)
+
+
+@pytest.mark.parametrize("part", [FRAME, (FEATURES, FRAME["label"]), (X, FRAME["label"]), dict(FRAME)])
+def test_groups_in_another_order_than_the_test_table_are_refused(part):
+    groups = pd.Series(["f", "m"] * 6)
+    with pytest.raises(InputError, match=r"client a: test and groups: .*the same row labels in another order"):
+        Client(part, part, "a", groups=groups.iloc[::-1])
+    assert Client(part, part, "a", groups=groups).groups is groups
 
 
 @pytest.mark.parametrize("part", [(X, Y), TensorDataset(X, Y), Items(lambda k: (X[k], Y[k])), lambda: (X, Y)])

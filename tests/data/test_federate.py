@@ -103,6 +103,11 @@ def test_owners_in_another_order_than_the_table_are_told():
     owners = pd.Series(["north", "south", "west"] * 100)
     with pytest.raises(InputError, match=r"x and owners: .*the same row labels in another order"):
         evenfed.federate(table, "y", owners=owners.iloc[::-1])
+    columns = {"u": table["u"], "v": table["u"].iloc[::-1]}
+    with pytest.raises(InputError, match=r"x: .*the same row labels in another order"):
+        evenfed.federate(columns, table["y"], "iid", clients=2)
+    with pytest.raises(InputError, match=r"x and owners: .*the same row labels in another order"):
+        evenfed.federate({"u": table["u"]}, table["y"], owners=owners.iloc[::-1])
 
 
 def test_a_column_may_have_the_name_of_a_partition():
@@ -175,6 +180,10 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
     assert [c.name for c in evenfed.federate(X, Y, **options, seed=2, small="drop")] == [c.name for c in served]
     with pytest.raises(InputError, match="small='redraw': none of 1000 draws gives every client 9 training and 1 test"):
         evenfed.federate(X, Y, **options, small="redraw", min_train=9)
+    with pytest.warns(UserWarning, match="small='drop' leaves them out; or ask for fewer clients"):  # most are small
+        evenfed.federate(X, Y, clients=10, concentration=1e-3)
+    lone = evenfed.federate(X, Y, clients=3, concentration=2e-3, small="redraw", seed=3)  # seed 3 gives NaN
+    assert all(len(client.test[1]) for client in lone)
     redrawn = evenfed.federate(X, Y, clients=6, seed=1, small="redraw", min_train=5, min_test=2)
     assert all(len(client.train[1]) >= 5 and len(client.test[1]) >= 2 for client in redrawn)
     assert rows(redrawn) == list(range(300))
@@ -212,6 +221,16 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
         ({"partition": "natural"}, "'natural' needs them"),
         ({"partition": "iid", "owners": Y}, "owners go with 'natural'"),
         ({"owners": "site"}, "owners='site' names no column of x; its columns are: none"),
+        ({"x": "d.csv", "y": "y", "owners": "site"}, r"x: 'd.csv' is the path of a file.*pandas.read_csv\('d.csv'\)"),
+        ({"x": Path("d.parquet"), "y": "y"}, r"pandas.read_parquet\('d.parquet'\)"),
+        (
+            {"x": pd.DataFrame({"a": [0], "b": [1], "c": [2]}), "y": ["a", "b"]},
+            r"y=\['a', 'b'\] names several columns, and federate takes one target column",
+        ),
+        ({"groups": Y}, "groups= labels the examples inside clients.*give owners=, else name the partition too"),
+        ({"groups": Y[:3], "partition": "iid"}, r"groups has the shape \(3,\) for 300 examples"),
+        ({"groups": "sex", "partition": "iid"}, "groups='sex' names no column of x"),
+        ({"groups": [None] * 300, "partition": "iid"}, "groups has 300 missing values"),
         ({"owners": Y[:3]}, r"owners has the shape \(3,\) for 300 examples"),
         ({"y": Y[:3]}, "x has 300 rows, y has 3"),
         ({"x": DataSettings()}, "use evenfed.data.federate"),
@@ -221,6 +240,26 @@ def test_clients_without_examples_are_named_dropped_or_drawn_again():
 def test_what_cannot_be_split_is_told(given, message):
     with pytest.raises(InputError, match=message):
         evenfed.federate(**{"x": X, "y": Y, **given})
+
+
+def test_groups_go_along_with_the_test_examples(tmp_path):
+    """From a column, which is then no input, or from an array; also of clients that are read when they are drawn."""
+    table = pd.DataFrame({"u": X[:, 0].numpy(), "y": Y.numpy()})
+    table["sex"] = np.where(table["u"] % 4 == 0, "f", "m")
+    table["site"] = ["north", "south", "west"] * 100
+    np.save(tmp_path / "x.npy", X.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for clients in (
+        evenfed.federate(table, "y", owners="site", groups="sex"),
+        evenfed.federate(X[:, :1], Y, "iid", clients=3, groups=list(table["sex"])),
+        evenfed.federate(mapped[:, :1], Y.numpy(), "iid", clients=3, groups=table["sex"]),
+    ):
+        for client in clients:
+            inputs, _ = client.test() if callable(client.test) else client.test
+            assert inputs.shape[1] == 1
+            assert list(client.groups) == ["f" if u % 4 == 0 else "m" for u in np.asarray(inputs)[:, 0]]
+    result = evenfed.train(torch.nn.Linear(1, 3), clients, rounds=1, lr=1e-6, device="cpu")
+    assert set(result.groups(clients)["group"]) == {"f", "m", "difference"}
 
 
 def test_small_clients_keep_a_row_for_training_and_one_for_testing():

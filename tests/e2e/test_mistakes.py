@@ -17,6 +17,7 @@ BAD_TOML = {
     "train-key-at-the-top": ("last_rounds = 5\n[algorithms.fedavg]", "'last_rounds' belongs in [train]"),
     "data-key-at-the-top": ("concentration = 5\n[algorithms.fedavg]", "'concentration' belongs in [data]"),
     "seed-at-the-top": ("seed = 5\n[algorithms.fedavg]", "did you mean 'seeds'"),
+    "test-of-federate": ("[data]\ntest = 0.2\n[algorithms.fedavg]", "train_fraction = 0.8"),
     "misspelt-loss": ('[train]\nlos = "mse"\n[algorithms.fedavg]', "did you mean 'loss'"),
     "momentum": ("[train]\nmomentum = 0.9\n[algorithms.fedavg]", "give it to the optimizer"),
     "unknown-table": ("[trian]\nrounds = 3\n[algorithms.fedavg]", "did you mean 'train'"),

@@ -112,7 +112,8 @@ def test_own_loss_and_score():
     options = {"loss": lambda out, y: (out - y) ** 2, "rounds": 3, **CPU}
     result = evenfed.train(small_model(), clients, "vred", **options)
     assert result.accuracy is None and result.records[-1].losses[0] < result.records[0].losses[0]
-    scored = evenfed.train(small_model(), clients, "vred", score=lambda out, y: -((out - y) ** 2), **options)
+    nearness = evenfed.Metric(lambda out, y: -((out - y) ** 2), name="nearness")
+    scored = evenfed.train(small_model(), clients, "vred", score=nearness, **options)
     assert (scored.accuracy < 0).all()
 
 

@@ -155,6 +155,13 @@ BAD = {
     "a column of classes": (lambda: nn.Linear(4, 3), lambda x: positive(x)[:, None], {}, r"give y\.squeeze\(1\)"),
     "one-hot whole numbers": (lambda: nn.Linear(4, 3), one_hot, {}, r"give the class numbers: y\.argmax\(1\)"),
     "one-hot for a named loss": (lambda: nn.Linear(4, 3), one_hot, {"loss": "cross_entropy"}, r"y\.argmax\(1\)"),
+    "several labels": (lambda: nn.Linear(4, 3), lambda x: (x[:, :3] > -1).long(), {}, "3 labels.*give loss='binary'"),
+    "AUROC of several labels": (
+        lambda: nn.Linear(4, 3),
+        lambda x: (x[:, :3] > 0).long(),
+        {"loss": "binary", "score": "auroc"},
+        r"score='auroc' takes one target per example, and targets are \[\d+, 3\]",
+    ),
     "numbers from three outputs": (lambda: nn.Linear(4, 3), positive, {"loss": "mse"}, "for classes leave `loss` out"),
     "a binary loss of two outputs": (
         lambda: nn.Linear(4, 2),
@@ -523,6 +530,20 @@ def test_a_model_that_counts_its_calls_is_said_to():
 
     made = clients(positive, count=6)
     assert "other outputs at every call" in evenfed.train(Counting(4, 2), made, **CPU).engine
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "top1"}])
+def test_targets_that_the_loss_leaves_out_are_not_counted_as_wrong(options):
+    loss = nn.CrossEntropyLoss(ignore_index=-100, reduction="none")
+    padded = clients(lambda x: torch.where(x[:, 1] > 0, -100, positive(x)))
+    with pytest.raises(evenfed.InputError, match="client 0, test: targets go down to -100, and top-1 counts"):
+        evenfed.train(nn.Linear(4, 2), padded, loss=loss, **options, **CPU)
+    x, y = padded[0].train
+    shown = clients(positive)
+    trained = [evenfed.Client((x, y), client.test) for client in shown]
+    evenfed.train(nn.Linear(4, 2), trained, loss=loss, **options, **CPU)  # what is trained on is not scored
+    with pytest.raises(evenfed.InputError, match="unseen examples of client 0: targets go down to -100"):
+        evenfed.train(nn.Linear(4, 2), trained, loss=loss, unseen=[padded[1]], **options, **CPU)
 
 
 @pytest.mark.parametrize("positions", [(), (4,)])

@@ -316,6 +316,10 @@ def test_augmentation_is_chosen_by_name_and_checked_before_the_first_round():
     shared = {"rounds": 1, "batch_size": 3, "device": "cpu"}
     told = {
         "takes images": ({"augment": "crop_and_flip"}, model(), clients()),
+        r"\[2, 8, 8, 3\] look like channels last; give x.movedim": (
+            *({"augment": "crop_and_flip"}, nn.Sequential(nn.Flatten(), nn.Linear(192, 2))),
+            [evenfed.Client((torch.rand(6, 8, 8, 3), torch.arange(6) % 2))],
+        ),
         "augment fails on a batch.*ValueError: no": ({"augment": refusing}, Reader(), pictures()),
         "made 1 examples of 2": ({"augment": lambda batch, draw: batch[:1]}, Reader(), pictures()),
     }

@@ -71,6 +71,7 @@ class Client:
             raise InputError(
                 f"client {name}: groups {shape} for {count} test examples; give one label for each test example"
             )
+        data_checks.check_alignment([*examples.tables(self.test), self.groups], f"client {name}: test and groups")
         missing = data_checks.missing(self.groups)
         if missing:
             raise InputError(f"client {name}: groups has {missing} missing values; give them a name such as 'unknown'")

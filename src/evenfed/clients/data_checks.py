@@ -1,6 +1,6 @@
 """Checks for data layouts that would be accepted but misinterpreted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,18 +37,22 @@ def refuse_target(target: str | Sequence[str] | None, kind: str, where: str) -> 
         )
 
 
-def check_alignment(rows: Any, others: Any, where: str) -> None:
-    """Refuse two pandas objects with the same labels in another order: rows are taken by position, not by label."""
-    if not comes_from("pandas", rows) or not comes_from("pandas", others):
-        return
+def check_alignment(parts: Iterable[Any], where: str) -> None:
+    """Refuse pandas objects with the same labels in another order: rows are taken by position, not by label."""
+    tables = [part for part in parts if comes_from("pandas", part)]
+    for other in tables[1:]:
+        _check_same_order(tables[0], other, where)
+
+
+def _check_same_order(rows: Any, others: Any, where: str) -> None:
     labels = getattr(rows, "index", rows)
     other_labels = getattr(others, "index", others)
     if len(labels) != len(other_labels) or labels.equals(other_labels):
         return
     if labels.is_unique and other_labels.is_unique and labels.isin(other_labels).all():
         raise InputError(
-            f"{where}: the two tables have the same row labels in another order, and rows are paired by position; "
-            "bring them into one order (b.loc[a.index]), or drop the labels (reset_index(drop=True))"
+            f"{where}: two tables or columns have the same row labels in another order, and rows are paired by "
+            "position; bring them into one order (b.loc[a.index]), or drop the labels (reset_index(drop=True))"
         )
 
 

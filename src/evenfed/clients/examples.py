@@ -34,6 +34,8 @@ FORMS = (
     "function that loads one of them"
 )
 
+TABLE_FILES = (".csv", ".tsv", ".parquet", ".xlsx", ".json")  # how the names of files with a table end
+
 Pair = tuple[Any, Any]
 
 
@@ -58,6 +60,7 @@ def read(part: Any, where: str, target: Target = None) -> Table:
     if isinstance(part, Dataset):
         return _of_dataset(part, where, target)
     if isinstance(part, Mapping):
+        check_alignment(part.values(), where)
         return of_columns(part, where, target)
     is_text = isinstance(part, bytes)
     is_sequence = isinstance(part, Sequence) and not is_text
@@ -66,7 +69,7 @@ def read(part: Any, where: str, target: Target = None) -> Table:
         raise InputError(f"{where}: a {kind}; give {FORMS}")
     refuse_target(target, "a pair", where)
     inputs, targets = part
-    check_alignment(inputs, targets, where)
+    check_alignment([*trees.leaves(inputs), targets], where)
     names: tuple[str, ...] = ()
     if comes_from("pandas", inputs):
         names = tuple(map(str, getattr(inputs, "columns", ())))
@@ -127,6 +130,15 @@ def arrays(part: Any) -> list[Any]:
     return [*trees.leaves(inputs), targets]
 
 
+def tables(part: Any) -> list[Any]:
+    """What may be pandas' in data: a data frame, the columns of a dict, or the inputs and targets of a pair."""
+    if is_pair(part):
+        return arrays(part)
+    if isinstance(part, Mapping):
+        return list(part.values())
+    return [part]
+
+
 def count(part: Any) -> int | None:
     """The number of examples, or None if it is unknown before they are read."""
     rows = part
@@ -173,8 +185,19 @@ def check_rows(tensor: Tensor, where: str) -> None:
         raise InputError(f"{where}: a single number; give one row per example")
 
 
+def refuse_file(path: Path, where: str) -> None:
+    """Refuse the path of a file: of paths, only folders of arrays are read."""
+    if path.is_file() or path.suffix.lower() in TABLE_FILES:
+        reader = "read_parquet" if path.suffix == ".parquet" else "read_csv"
+        raise InputError(
+            f"{where}: '{path}' is the path of a file, and of paths only folders with x.npy and y.npy are read; load "
+            f"the table first, e.g. pandas.{reader}('{path}')"
+        )
+
+
 def _mapped(folder: Path, where: str) -> Table:
     """x.npy and y.npy of a folder, mapped into memory: rows are read when they are used."""
+    refuse_file(folder, where)
     arrays = []
     for name in ("x.npy", "y.npy"):
         file = folder / name
@@ -195,15 +218,19 @@ def _mapped(folder: Path, where: str) -> Table:
 def _of_loader(loader: "DataLoader[Any]", where: str, target: Target) -> Table:
     """A DataLoader's dataset, collated by the loader; its batch size and order are not used."""
     dataset = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        return _of_dataset(dataset, where, target)  # which refuses it
     sampler = loader.sampler
     if isinstance(sampler, SubsetRandomSampler):
         dataset = Subset(dataset, list(sampler.indices))
     elif loader.batch_size is None or not draws_each_once(sampler):
-        kind = type(sampler).__name__
-        raise InputError(
-            f"{where}: a DataLoader whose {kind} may repeat or leave out items, or one without batches; give its "
-            "dataset, or a torch Subset of it"
-        )
+        reason = f"whose {type(sampler).__name__} may repeat or leave out items"
+        if loader.batch_sampler is None:
+            reason = "without batches (batch_size=None)"
+        elif loader.batch_size is None:
+            kind = type(loader.batch_sampler).__name__
+            reason = f"with a batch_sampler of its own ({kind}), which may leave out items"
+        raise InputError(f"{where}: a DataLoader {reason}; give its dataset, or a torch Subset of it")
     return _of_dataset(dataset, where, target, loader.collate_fn)
 
 

@@ -47,8 +47,8 @@ def only_pool(
     return pool
 
 
-def client_list(clients: object) -> Sequence[Client]:
-    """At least one client, from a sequence or from a dict by name.
+def client_list(clients: object, argument: str = "clients") -> Sequence[Client]:
+    """At least one client, from a sequence or from a dict by name. `argument`: as which they are given.
 
     In place of a client: its training data, as a pair, a dataset, a DataLoader or a table.
 
@@ -58,21 +58,23 @@ def client_list(clients: object) -> Sequence[Client]:
     """
     if isinstance(clients, Clients):
         return clients
+    if isinstance(clients, Client):
+        raise InputError(f"{argument} is a single evenfed.Client; give a list: {argument}=[client]")
     length: int | str = "unknown"
     if hasattr(clients, "__len__"):
         length = len(clients)
     if not isinstance(clients, Sequence | Mapping) or length == 0:
         kind = type(clients).__name__
-        raise InputError(f"clients={kind} of length {length}: give a sequence of at least one evenfed.Client")
+        raise InputError(f"{argument}={kind} of length {length}: give a sequence of at least one evenfed.Client")
     if isinstance(clients, Mapping):
-        return [_named_client(name, given) for name, given in clients.items()]
-    return [_as_client(given, f"clients[{place}]") for place, given in enumerate(clients)]
+        return [_named_client(name, given, f"{argument}[{name!r}]") for name, given in clients.items()]
+    return [_as_client(given, f"{argument}[{place}]") for place, given in enumerate(clients)]
 
 
-def _named_client(name: Any, given: Any) -> Client:
-    client = _as_client(given, f"clients[{name!r}]")
+def _named_client(name: Any, given: Any, where: str) -> Client:
+    client = _as_client(given, where)
     if client.name not in (None, name):
-        raise InputError(f"clients[{name!r}] is called '{client.name}'; give it one name")
+        raise InputError(f"{where} is called '{client.name}'; give it one name")
     return replace(client, name=str(name))
 
 

@@ -30,6 +30,10 @@ _KEYS = {  # of tables
     "data": tuple(field.name for field in dataclasses.fields(DataSettings)),
     "tune": ("method", "trials", "select_on", "metric", "storage", "batch", "grid", "seeds"),
 }
+_HINTS = {  # for the names of `evenfed.federate`
+    "data.test": "test is an argument of evenfed.federate; here give train_fraction, the rest: train_fraction = 0.8.",
+    "data.owners": "owners is an argument of evenfed.federate; a data set brings its own: partition = 'natural'.",
+}
 _SEEDS = ("seed", "batch_seed")  # of one run; an experiment has several
 
 
@@ -44,7 +48,7 @@ def check(table: str, keys: Iterable[str]) -> None:
     """Refuse what is no key of the table: `data` or `tune`."""
     for key in keys:
         if key not in _KEYS[table]:
-            raise unknown(f"key of {table}", key, _KEYS[table])
+            raise unknown(f"key of {table}", key, _KEYS[table], _HINTS.get(f"{table}.{key}"))
 
 
 def check_train(options: Mapping[str, Any]) -> None:

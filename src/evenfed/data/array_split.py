@@ -10,7 +10,7 @@ from ..core.errors import InputError, check_choice, check_whole, first_line
 from ..core.scalars import is_number, unwrap_fields
 from . import partition as partitions
 from .options import PARTITIONS, SMALL
-from .partition import Parts, Rows
+from .partition import Parts, Rows, UndrawnError
 
 OPTIONS_OF = {
     "dirichlet": ("clients", "concentration"),
@@ -80,8 +80,10 @@ class ArraySplit:
         else:
             finding = f"{empty} of {total} clients got no examples and {untested} more no test example (not scored)"
         cure = "small='drop' leaves them out"
+        if self.partition != "natural" and 2 * small < total:
+            cure += ", small='redraw' draws again until there are none"
         if self.partition != "natural":
-            cure += ", small='redraw' draws again until there are none; or ask for fewer clients"
+            cure += "; or ask for fewer clients"
         if self.partition == "dirichlet":
             cure += " or a larger concentration"
         return f"{finding}; {cure}"
@@ -118,7 +120,12 @@ def drawn_shares(count: int, labels: Rows | None, split: ArraySplit, owners: Any
     for attempt in range(draws):
         seed = split.seed + attempt
         is_natural = split.partition == "natural"
-        shares = _natural(count, owners) if is_natural else _artificial(count, labels, split, seed)
+        try:
+            shares = _natural(count, owners) if is_natural else _artificial(count, labels, split, seed)
+        except UndrawnError:
+            if split.small != "redraw":
+                raise
+            continue
         large = []
         for share in shares:
             examples = len(share.rows)

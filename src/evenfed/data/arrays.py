@@ -2,8 +2,9 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ FEWEST_REPEATS = 2  # float targets are classes (0.0 and 1.0) if each occurs thi
     num_clients="clients",
     num_partitions="clients",
     num_shards="shards_per_client",
-    groups="owners",
     test_size="test",
     min_partition_size="min_train",
     random_state="seed",
@@ -46,6 +46,7 @@ def federate(
     concentration: float | None = None,
     shards_per_client: int | None = None,
     owners: Any = None,
+    groups: Any = None,
     test: float = 0.2,
     small: str = "keep",
     min_train: int = 1,
@@ -61,6 +62,8 @@ def federate(
     classes each), "iid" (the same distribution for all), or "natural": one client per value of `owners`, an array or
     a column's name. Default: natural if `owners` is given, else dirichlet.
     `clients`: how many (10); natural clients are as many as there are owners.
+    `groups`: a label per row, such as an age group, for `Result.groups`: an array, or a column's name. Groups are no
+    inputs, and no clients.
     `test`: the share of each client's examples kept for testing, class by class; at least one where it has two.
     `small`: what to do with clients that have fewer than `min_train` training or `min_test` test examples (1 each):
     "keep" them with a warning, "drop" them, or "redraw" with the next seed until there are none.
@@ -74,9 +77,16 @@ def federate(
     """
     if isinstance(x, DataSettings):
         raise InputError("evenfed.federate splits your own arrays; for DataSettings use evenfed.data.federate")
+    if groups is not None and owners is None and partition is None:
+        raise InputError(
+            "groups= labels the examples inside clients, and does not make clients; for one client per value give "
+            "owners=, else name the partition too, e.g. partition='iid'"
+        )
     if partition is None:
         partition = "dirichlet" if owners is None else "natural"
     check_choice("partition", partition, PARTITIONS)
+    if examples.is_path(x):
+        examples.refuse_file(Path(x), "x")
     _check_target(x, y)
     options = {"clients": clients, "concentration": concentration, "shards_per_client": shards_per_client}
     refuse_ignored(partition, options)
@@ -91,8 +101,10 @@ def federate(
         min_test=least_tests(min_test, test),
         seed=seed,
     )
-    x, owners = _without_owners(x, owners, partition)
-    data = Examples.of(x, y)
+    _check_owners(owners, partition)
+    x, owners = _without_column(x, owners, "owners")
+    x, groups = _without_column(x, groups, "groups")
+    data = Examples.of(x, y).in_groups(groups)
     shares, drawn_seed = drawn_shares(len(data), data.labels, split, owners)
     caution = split.caution([len(share.rows) for share in shares])
     if caution is not None:
@@ -111,6 +123,7 @@ class Examples:
     inputs: Any
     targets: Any
     labels: Rows | None
+    groups: NDArray[Any] | None = None  # a label for each row
 
     @classmethod
     def of(
@@ -138,6 +151,12 @@ class Examples:
             raise InputError("x and y have no rows; give at least one example")
         return cls(inputs, targets, _labels(targets))
 
+    def in_groups(self, groups: NDArray[Any] | None) -> "Examples":
+        """The same with a group for each row."""
+        if groups is not None and groups.shape != (len(self),):
+            raise InputError(f"groups has the shape {groups.shape} for {len(self)} examples; give one label for each")
+        return replace(self, groups=groups)
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -150,14 +169,18 @@ class Examples:
     ) -> Client:
         """Some of the rows as one client. Memory-mapped data are read when the client is drawn."""
         train, tested = partitions.held_out(rows, self.labels, test, seed)
+        groups = None
+        if self.groups is not None and len(tested):
+            groups = self.groups[tested]
         arrays = trees.leaves(self.inputs)
         is_mapped = any(map(examples.is_mapped, arrays))
         if is_mapped and len(train):
             load_train = partial(self.rows, train)
             load_test = partial(self.rows, tested) if len(tested) else None
-            return Client(load_train, load_test, name, size=len(train), test_size=len(tested) or None)
+            test_size = len(tested) or None
+            return Client(load_train, load_test, name, size=len(train), test_size=test_size, groups=groups)
         test_part = self.rows(tested) if test else None
-        return Client(self.rows(train), test_part, name)
+        return Client(self.rows(train), test_part, name, groups=groups)
 
     def rows(self, rows: Rows) -> tuple[Any, Any]:
         take = partial(_taken, rows=rows)
@@ -171,6 +194,12 @@ def _check_target(x: Any, y: Any) -> None:
     if isinstance(y, str):
         if y in PARTITIONS and y not in _columns(x):
             raise InputError(f"y='{y}' is a partition, given where the targets are expected; write partition='{y}'")
+    elif _names_columns(y, x):
+        raise InputError(
+            f"y={y!r} names several columns, and federate takes one target column; give the targets themselves, "
+            f"federate(table.drop(columns={y!r}), table[{y!r}], ...), or one table per client, "
+            f"evenfed.Client(train, test, target={y!r})"
+        )
     elif y is not None and has_own:
         kind = type(x).__name__
         raise InputError(
@@ -178,6 +207,14 @@ def _check_target(x: Any, y: Any) -> None:
         )
     elif y is None and isinstance(x, Tensor | np.ndarray):
         raise InputError(f"y is missing for a {type(x).__name__}; give one target for each row of x")
+
+
+def _names_columns(y: Any, x: Any) -> bool:
+    """Whether this is a list of columns of the table."""
+    if not isinstance(y, list | tuple) or not y:
+        return False
+    columns = _columns(x)
+    return all(isinstance(name, str) and name in columns for name in y)
 
 
 def _columns(x: Any) -> Sequence[str]:
@@ -188,37 +225,40 @@ def _columns(x: Any) -> Sequence[str]:
     return list(map(str, names))
 
 
-def _without_owners(x: Any, owners: Any, partition: str) -> tuple[Any, Any]:
-    """The table without the column that `owners` names, and the owners as an array."""
+def _check_owners(owners: Any, partition: str) -> None:
     has_owners = owners is not None
     is_natural = partition == "natural"
     if has_owners != is_natural:
         has = "owners=" if has_owners else "no owners="
         raise InputError(f"partition='{partition}' with {has}: owners go with 'natural', and 'natural' needs them")
-    if owners is None:
+
+
+def _without_column(x: Any, values: Any, argument: str) -> tuple[Any, Any]:
+    """The table without the column that `values` names, and the values as an array. `argument`: owners or groups."""
+    if values is None:
         return x, None
-    if not isinstance(owners, str):
-        _refuse_missing(owners, "owners")
-        data_checks.check_alignment(x, owners, "x and owners")
-        return x, _array(owners, where="owners")
+    if not isinstance(values, str):
+        _refuse_missing(values, argument)
+        data_checks.check_alignment([*trees.leaves(x), values], f"x and {argument}")
+        return x, np.asarray(_array(values, where=argument))
     names = _columns(x)
-    if owners not in names:
+    if values not in names:
         listed = ", ".join(names) or "none"
-        raise InputError(f"owners='{owners}' names no column of x; its columns are: {listed}")
-    _refuse_missing(x[owners], f"owners: column '{owners}'")
-    values = np.asarray(x[owners])
+        raise InputError(f"{argument}='{values}' names no column of x; its columns are: {listed}")
+    column = x[values]
+    _refuse_missing(column, f"{argument}: column '{values}'")
     if isinstance(x, Mapping):
         columns = dict(x)
-        del columns[owners]
-        return columns, values
+        del columns[values]
+        return columns, np.asarray(column)
     if hasattr(x, "remove_columns"):
-        return x.remove_columns(owners), values
-    return x.drop(columns=owners), values
+        return x.remove_columns(values), np.asarray(column)
+    return x.drop(columns=values), np.asarray(column)
 
 
-def _refuse_missing(owners: Any, where: str) -> None:
-    """Refuse rows without an owner: together they would become a client called nan."""
-    missing = data_checks.missing(owners)
+def _refuse_missing(values: Any, where: str) -> None:
+    """Refuse rows without an owner or a group: together they would become one called nan."""
+    missing = data_checks.missing(values)
     if missing:
         raise InputError(f"{where} has {missing} missing values; fill them or drop those rows")
 

@@ -17,7 +17,7 @@ from . import partition, store
 from .dataset import Dataset
 from .folder import read_folder
 from .options import DataSettings
-from .partition import Parts, Rows, Split
+from .partition import Parts, Rows, Split, UndrawnError
 
 MOST_DRAWS = 1000  # of small = "redraw"
 PIECE = 16 << 20  # bytes gathered at a time
@@ -194,7 +194,12 @@ def _draw(data: Dataset, settings: DataSettings) -> _Draw:
     draws = MOST_DRAWS if settings.small == "redraw" else 1
     for attempt in range(draws):
         seed = settings.seed + attempt
-        draw = _partition(data, settings, seed)
+        try:
+            draw = _partition(data, settings, seed)
+        except UndrawnError:
+            if settings.small != "redraw":
+                raise
+            continue
         total = len(draw.splits)
         large = []
         for position, split in enumerate(draw.splits):

@@ -24,6 +24,10 @@ class Split:
     test: Rows
 
 
+class UndrawnError(InputError):
+    """The random generator gave no numbers that can be used: with another seed it may."""
+
+
 def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Parts:
     """Label shift, class by class, bit-exact to the authors' generator.
 
@@ -49,7 +53,9 @@ def dirichlet(labels: Rows, clients: int, concentration: float, seed: int) -> Pa
         with np.errstate(all="ignore"):
             proportions = rng.dirichlet(prior)
         if not np.isfinite(proportions).all():
-            raise InputError(f"concentration={concentration:g}: nothing can be drawn from it; give e.g. 0.01 to 100")
+            raise UndrawnError(
+                f"concentration={concentration:g}: nothing can be drawn from it with this seed; give e.g. 0.01 to 100"
+            )
         shares = proportions * len(rows)
         counts = np.floor(shares).astype(np.int64)
         remainder = len(rows) - counts.sum()

@@ -24,7 +24,7 @@ from ..metrics import Metric
 from ..trees import Inputs
 from . import target_checks
 from .layers.recurrent import wherever_weights_lie
-from .target_checks import check_binary_pool, check_class_targets, highest_target, scores_classes
+from .target_checks import check_binary_pool, check_class_targets, check_counted, highest_target, scores_classes
 
 _SCALES = (-10.0, 1000.0)  # of a model's parameters
 EXAMPLES = 8  # tried together, then one by one
@@ -367,7 +367,7 @@ def checked_functions(
             expect_binary(pool)
     if probes:
         last = probes[-1]  # of test data if there are any
-        last_pool, _ = pools[-1]
+        last_pool, whose_last = pools[-1]
         scores.check_targets(score or whole_client, chosen, last.outputs, last_pool.targets)
         probes[0].warn_of_probabilities(model, chosen)
     if whole_client is not None:
@@ -377,6 +377,7 @@ def checked_functions(
         score = scores.default(chosen, first.outputs, first.targets)
     if score is not None and probes:
         probes[-1].check_score(score)
+        check_counted(score, judged, whose_last)
     return chosen, score
 
 

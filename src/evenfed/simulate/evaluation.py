@@ -15,8 +15,8 @@ from ..core import streams
 from ..core.errors import InputError, first_line
 from ..core.server import Record, Server
 from ..core.sparse import per_client
-from ..losses import Functions
-from ..metrics import Metric
+from ..losses import Functions, aligned
+from ..metrics import ACCURACY, Metric, names_error
 from ..settings import Settings
 from .engines.precision import arithmetic
 from .engines.worker import Worker
@@ -25,6 +25,8 @@ from .problem import Engine, EvalRequest, Problem
 from .state import Run, State
 from .totals import class_totals
 
+_TRIED = 64  # examples on which a metric is tried
+_TOLERANCE = 1e-6  # of shares, which floats may exceed
 Scores = dict[str, NDArray[np.float64]]  # [n], or [classes], by the record's field, as a record keeps it
 
 
@@ -180,6 +182,7 @@ def check(problem: Problem) -> None:
             reason = f"{type(error).__name__}: {message}"
             continue
         if not np.isnan(value):
+            _refuse_broadcasting(metric, worker, pool, client)
             return
     outputs, targets = _outputs(worker, pool, pool.with_rows[0])
     raise InputError(
@@ -197,6 +200,7 @@ def _check_score(problem: Problem, pool: Pool) -> None:
     for client in pool.with_rows:
         (value,) = worker.means((score,), pool, client)
         if np.isfinite(value):
+            _refuse_other_than_shares(problem, worker, pool, client)
             return
     raise InputError(
         "score gave NaN or infinity for every client; it must return finite numbers, one per example. A client with a "
@@ -204,19 +208,89 @@ def _check_score(problem: Problem, pool: Pool) -> None:
     )
 
 
+def _refuse_other_than_shares(
+    problem: Problem,
+    worker: Worker,
+    pool: Pool,
+    client: int,
+) -> None:
+    """Refuse a bare function as a score if it is an error, or gives an example less than 0 or more than 1."""
+    score = problem.score
+    if score is None or problem.metric != ACCURACY:
+        return
+
+    def is_no_share(outputs: Tensor, targets: Tensor) -> Tensor:
+        values = score(outputs, targets)
+        return (values < -_TOLERANCE) | (values > 1 + _TOLERANCE)
+
+    (beyond,) = worker.means((is_no_share,), pool, client)
+    name = getattr(score, "__name__", type(score).__name__)
+    if beyond:
+        finding = f"score '{name}' gives some examples less than 0 or more than 1"
+    elif names_error(name):
+        finding = f"score '{name}' is an error by its name"
+    else:
+        return
+    raise InputError(
+        f"{finding}, and a bare function counts as an accuracy: a share of right answers, of which more is better; "
+        "wrap it: score=evenfed.Metric(function, higher_is_better=False) if less is better, else "
+        "score=evenfed.Metric(function)"
+    )
+
+
 def check_alone(problem: Problem) -> None:
     """The same of one client by itself, which may have no value: a ValueError or NaN is none."""
     metric = problem.whole_client
     pool = problem.judged
-    if metric is None or pool is None:
+    if pool is None:
         return
     worker = Worker(problem)
     for client in pool.with_rows:
+        if metric is None:
+            _refuse_other_than_shares(problem, worker, pool, client)
+            continue
         try:
             value_of(metric, worker, pool, client)
         except Exception as error:
             message = first_line(error)
             raise InputError(f"the metric '{metric.name}' fails ({type(error).__name__}: {message})") from None
+        _refuse_broadcasting(metric, worker, pool, client)
+
+
+def _refuse_broadcasting(
+    metric: Metric,
+    worker: Worker,
+    pool: Pool,
+    client: int,
+) -> None:
+    """Refuse a metric that compares every output [n, 1] with every target [n]: NumPy broadcasts them to [n, n].
+
+    Tried on made-up outputs that go with the targets; those of an untrained model may all be alike.
+    """
+    outputs, _ = _outputs(worker, pool, client)
+    if pool.targets.is_complex():
+        return
+    count = min(len(pool.targets), _TRIED)
+    spread = torch.linspace(0, len(pool.targets) - 1, count).long()
+    targets = pool.targets[spread.to(pool.targets.device)].cpu()
+    made_up = targets.double() - targets.double().mean()
+    if made_up[0].numel() != outputs[0].size:
+        return
+    as_model = made_up.reshape(count, *outputs.shape[1:]).to(torch.from_numpy(outputs).dtype)
+    as_targets = aligned(as_model, targets)
+    if as_targets is as_model:
+        return
+    try:
+        value = _quiet_value(metric, as_model.numpy(), targets.numpy())
+        expected = _quiet_value(metric, as_targets.numpy(), targets.numpy())
+    except Exception:  # the metric takes outputs of one of the two shapes only
+        return
+    if not np.isclose(value, expected, equal_nan=True):
+        raise InputError(
+            f"the metric '{metric.name}' gives {value:.3g} for outputs {list(as_model.shape)} and {expected:.3g} for "
+            f"the same numbers as {list(as_targets.shape)}, with targets {list(targets.shape)}: NumPy compares every "
+            "output with every target; give both one shape in the metric, e.g. outputs.reshape(targets.shape)"
+        )
 
 
 def value_of(
@@ -280,8 +354,12 @@ def _call(
     pool: Pool,
     client: int,
 ) -> float:
-    assert metric.function is not None
     outputs, targets = _outputs(worker, pool, client)
+    return _quiet_value(metric, outputs, targets)
+
+
+def _quiet_value(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    assert metric.function is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's, about clients with one class
         value = float(metric.function(outputs, targets))

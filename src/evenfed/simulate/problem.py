@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import Settings
 from . import module_modes
 from .checks import ProblemProbe, check_factory, check_parameters, checked_functions
-from .target_checks import check_binary_pool, check_class_targets, scores_classes
+from .target_checks import check_binary_pool, check_class_targets, check_counted, scores_classes
 from .totals import class_count, client_means, label_counts
 
 Score = LossFunction | Metric | str  # a function, a metric with its direction, or a name
@@ -55,6 +55,7 @@ class Problem:
     whole_client: Metric | None = None  # a score of all of a client's outputs, in place of `score`
     unseen: Pool | None = None  # examples of clients that never train
     test: Pool | None = None  # examples that belong to no client
+    heading: Heading = field(default_factory=Heading)  # the columns of the clients' tables
 
     @classmethod
     def of(
@@ -78,13 +79,14 @@ class Problem:
         unseen_pool = None
         test_pool = None
         if unseen:
-            unseen = client_list(unseen)
+            unseen = client_list(unseen, "unseen")
             refuse_shared(clients, unseen)
             judged_alone = [client if client.test is None else client.with_test_only() for client in unseen]
             unseen_pool = only_pool(judged_alone, "unseen", dtype, heading)
         if test is not None:
             test_pool = only_pool([Client(test, name="all")], "test", dtype, heading)
-        return problem.holding_out(unseen_pool, test_pool, default_loss=loss is None)
+        problem = problem.holding_out(unseen_pool, test_pool, default_loss=loss is None)
+        return dataclasses.replace(problem, heading=heading)
 
     @classmethod
     def on(
@@ -164,6 +166,7 @@ class Problem:
         scores.check_targets(score, self.loss, probe.outputs, pool.targets)
         if self.score is not None:
             probe.check_score(self.score)
+        check_counted(self.score, pool, whose)
         return pool
 
     def first_inputs(self, count: int) -> trees.Inputs:

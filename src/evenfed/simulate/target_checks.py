@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import losses
+from .. import losses, scores
 from ..clients.client import Pool
 from ..core.errors import InputError
 from ..losses import LossFunction, cross_entropy
@@ -50,6 +50,21 @@ def check_class_targets(pool: Pool, whose: Whose) -> None:
         )
 
 
+def check_counted(score: LossFunction | None, pool: Pool | None, whose: Whose) -> None:
+    """Refuse targets below 0 where top-1 is the score: it would count each of them as a wrong answer."""
+    if score is not scores.top1 or pool is None or len(pool.targets) == 0:
+        return
+    targets = pool.targets
+    lowest = targets.min()
+    if lowest < 0:
+        row = _row_of(targets, targets.argmin())
+        raise InputError(
+            f"{owner_of(pool, row, whose)}: targets go down to {int(lowest)}, and top-1 counts every target below 0 as "
+            "a wrong answer; drop such test examples, or, for positions of a sequence, give a score of your own: the "
+            "mean over the positions that count"
+        )
+
+
 def highest_target(pool: Pool, whose: Whose) -> tuple[int, str]:
     """The highest class number, and whose it is."""
     targets = pool.targets
@@ -89,6 +104,11 @@ def remedy(name: str, function: LossFunction, outputs: Any, targets: Tensor) -> 
             f"targets are a column {list(targets.shape)}, and classes are numbers [{len(targets)}], one per "
             "example: give y.squeeze(1)"
         )
+    if name == "loss" and _are_several_labels(outputs, targets):
+        return (
+            f"if each example has {targets.shape[1]} labels, each 0 or 1 by itself, give loss='binary'; for classes "
+            f"give one class number per example, targets [{len(targets)}]"
+        )
     if are_one_hot(targets):
         return f"if targets are classes, {ONE_HOT}"
     if isinstance(outputs, Tensor) and losses.aligned(outputs, targets) is not outputs:
@@ -119,6 +139,8 @@ def _for_whole_targets(loss: LossFunction, outputs: Any) -> str:
             "for classes leave `loss` out (cross entropy); to predict a number, end the model with one output and give "
             "float targets"
         )
+    if loss is cross_entropy:
+        return "for classes give one class number per example, [examples]; for other targets give another `loss`"
     return "give outputs and targets of the shape and type that your loss takes, or leave `loss` out (cross entropy)"
 
 
@@ -135,6 +157,14 @@ def are_one_hot(targets: Tensor) -> bool:
     has_one_each = ((values == 1).sum(1) == 1).all()
     has_zeros = ((values == 0).sum(1) == targets.shape[1] - 1).all()
     return bool(has_one_each and has_zeros)
+
+
+def _are_several_labels(outputs: Any, targets: Tensor) -> bool:
+    """Whether targets are whole numbers 0 and 1, several per example, with an output for each."""
+    if not isinstance(outputs, Tensor) or targets.is_floating_point() or targets.is_complex():
+        return False
+    is_table = targets.ndim == 2 and targets.shape[1] > 1 and outputs.shape == targets.shape
+    return is_table and not are_one_hot(targets) and not bool(losses.beyond_unit(targets).any())
 
 
 def could_broadcast(outputs: Any, targets: Tensor) -> bool:

@@ -1,8 +1,10 @@
 """Groups inside clients: how well, and how differently, a model serves them; with rates as fairlearn defines them."""
 
+import copy
+import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from torch import Tensor, nn
 
 from ... import losses, scores, trees
 from ...clients.client import Client
+from ...clients.examples import is_loader, read
 from ...clients.pooling import ClientsLike, client_list, names, only_pool
+from ...clients.tables import Heading
 from ...core.errors import InputError, unknown
 from ...core.naming import name_of
 from ...losses import per_example
@@ -40,17 +44,21 @@ class GroupMetric:
     function: Callable[[Any, Any], Any]  # of outputs and targets
     whole_client: bool = False  # it takes arrays and gives one number; else tensors, and one number per example
     has_logits: bool = False  # a single output stands for two classes
+    heading: Heading = field(default_factory=Heading)  # the columns of the run's tables; a folder does not hold them
 
     @classmethod
     def of_problem(cls, problem: Problem) -> "GroupMetric":
         """The metric that clients are judged by while they train."""
-        has_logits = losses.takes_logits(problem.loss) or problem.score is scores.binary
+        options: dict[str, Any] = {
+            "has_logits": losses.takes_logits(problem.loss) or problem.score is scores.binary,
+            "heading": problem.heading,
+        }
         if problem.metric.is_loss:
-            return cls(problem.metric, problem.loss, has_logits=has_logits)
+            return cls(problem.metric, problem.loss, **options)
         if problem.score is not None:
-            return cls(problem.metric, problem.score, has_logits=has_logits)
+            return cls(problem.metric, problem.score, **options)
         assert problem.whole_client is not None and problem.whole_client.function is not None
-        return cls(problem.metric, problem.whole_client.function, whole_client=True, has_logits=has_logits)
+        return cls(problem.metric, problem.whole_client.function, whole_client=True, **options)
 
     @classmethod
     def of_config(cls, config: Configuration, metric: Metric | None) -> "GroupMetric":
@@ -125,11 +133,19 @@ class _Judged:
     groups: NDArray[Any]
 
     @classmethod
-    def of(cls, model: nn.Module, client: Client, name: str) -> "_Judged":
+    def of(
+        cls,
+        model: nn.Module,
+        client: Client,
+        name: str,
+        heading: Heading,
+    ) -> "_Judged":
+        """Of one client; a table must have the columns that `heading` has seen."""
         if client.test is None:
             raise InputError(f"client {name} has groups but no test examples; give `test`, with one group each")
         parameter = next(model.parameters())
-        pool = only_pool([client.with_test_only()], "test", parameter.dtype)
+        tested = dataclasses.replace(client.with_test_only(), name=name)
+        pool = only_pool([tested], "test", parameter.dtype, heading)
         inputs, targets = pool.to(parameter.device).of(0)
         examples = len(targets)
         groups = np.asarray(client.groups)
@@ -198,11 +214,14 @@ def table(
     pandas = pandas_for("groups need")
     run_names = header.clients["names"]
     run_sizes = header.judged_sizes if header.judge == "test" else None
+    heading = copy.copy(metric.heading)
     judged: dict[str, _Judged] = {}
     for position, client in _by_position(clients, run_names).items():
         if client.groups is not None:
             name = run_names[position]
-            of_client = _Judged.of(model_of(position), client, name)
+            if not heading.columns:
+                _note_columns(client, name, heading)
+            of_client = _Judged.of(model_of(position), client, name, heading)
             judged[name] = of_client
             examples = len(of_client.targets)
             if run_sizes is not None and examples != run_sizes[position]:
@@ -217,6 +236,15 @@ def table(
     for name, of_client in {EVERYONE: everyone, **judged}.items():
         rows += _rows(name, of_client, metric)
     return pandas.DataFrame(rows)
+
+
+def _note_columns(client: Client, name: str, heading: Heading) -> None:
+    """The columns of a client's training table, for a run that was read from its folder."""
+    if is_loader(client.train):
+        return
+    where = f"client {name}, train"
+    training_table = read(client.train, where, client.column_of(client.train))
+    heading.check(training_table, where)
 
 
 def _rows(name: str, judged: _Judged, metric: GroupMetric) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ class Fair(FedAvg):
       so once, unless `measured_before`. `evenfed.flower.loss_before` and `evenfed.flower.extend` give the right one.
     * `size_from`: the name of its number of training examples (default: `weighted_by_key`).
     * `score_from`: the name of its score in evaluate replies, within `score_range`. More is better, unless the name
-      holds "loss" or "error"; `score_higher_is_better` says it explicitly.
+      holds "loss", "error", "mae" or "mse"; `score_higher_is_better` says it explicitly.
 
     Other arguments:
 

@@ -11,14 +11,13 @@ from torch import Tensor
 from ...core.algorithm import Algorithm
 from ...core.errors import InputError, check_choice, check_whole, unknown
 from ...core.scalars import is_number, unwrapped
-from ...metrics import ACCURACY, Metric
+from ...metrics import ACCURACY, Metric, names_error
 from ...settings import Settings
 from .. import reply_fields
 from ..sites import Admission
 from .trips import PerClient
 
 LossIn = Literal["train", "evaluate"]
-BADNESS = ("loss", "error")  # in the name of a score of which less is better
 # options that concern the server
 SERVERS = ("average", "guard", "lr", "seed", "server_lr", "server_optimizer", "smooth")
 
@@ -44,8 +43,7 @@ class ReportKeys:
     def higher_is_better(self) -> bool:
         if self.score_higher_is_better is not None:
             return self.score_higher_is_better
-        name = self.score.lower()
-        return not any(word in name for word in BADNESS)
+        return not names_error(self.score)
 
     @property
     def metric(self) -> Metric:
