@@ -102,7 +102,8 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
                 f"{folder.path} holds rounds but no parameters for `model`, as packed results do; leave model out"
             )
         _check_kind(model, state, folder)
-        structure = header.config.get("model", {}).get("structure")  # of a model from Python
+        described = header.config.get("model") or {}
+        structure = described.get("structure")  # of a model from Python
         if structure not in (None, structure_hash(model)):
             raise InputError(
                 f"{folder.path} was trained with another model: its parameters have these names and shapes, but its "
