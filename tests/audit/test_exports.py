@@ -312,3 +312,4 @@ def test_the_page_serves_audited_results(tmp_path):
     assert "serves the worst-served clients best" in page and "10.0 points" in page
     assert f"evenfed audit {table} --baseline plain" in page
     assert "SHA-256" in page and "evenfed report" not in page
+    assert "report.md and tables.csv, next to this page.</noscript>" in page

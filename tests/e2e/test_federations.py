@@ -43,6 +43,12 @@ def test_each_federation_has_a_folder_and_the_report_is_on_all(tmp_path, evenfed
     assert rounds == rounds_of(tmp_path / "alone" / "splits" / run)
     assert rounds != rounds_of(folder / "federation-3" / run)
 
+    described = json.loads(evenfed("compare", file, "--out", tmp_path / "runs", "--format", "json").stdout)
+    by_itself = described["federations"]
+    late = [[row["late"]["mean"]["mean"] for row in each["rows"]] for each in (described, *by_itself)]
+    assert late[0] == pytest.approx([sum(means) / 3 for means in zip(*late[1:], strict=True)]) and max(late[0]) < 1
+    assert by_itself[1].keys() == {"folder", *described} - {"federations"}
+
     (folder / "federation-12").mkdir()  # as an interrupted comparison leaves it
     packed = evenfed("pack", folder, tmp_path / "packed")
     assert packed.returncode == 0, packed.stderr

@@ -297,11 +297,21 @@ def test_a_score_is_kept_where_only_the_loss_is_missing():
         ({"loss_from": "los"}, "no train reply holds 'los', which loss_from names; they hold train_loss, num-examples"),
         ({"size_from": "size"}, "no train reply holds 'size', which size_from names"),
         ({"loss_in": "evaluate"}, "no evaluate reply holds 'train_loss'.*they hold eval_acc, eval_loss, num-examples"),
+        ({"score_from": "eval_accuracy"}, "'eval_accuracy', which score_from names; they hold eval_acc, eval_loss"),
     ],
 )
 def test_a_name_that_no_client_reports_stops_the_run(options, message):
     with pytest.raises(evenfed.InputError, match=message):
         run(fair(**options))
+
+
+def test_a_default_score_that_nobody_reports_and_one_out_of_range_are_warnings(caplog):
+    run(fair(), spoil=lost(None, "evaluate", lambda metrics: metrics.pop("eval_acc")))
+    assert caplog.text.count("no evaluate reply holds a score 'eval_acc'; they hold eval_loss, num-examples") == 1
+    run(fair(score_from="eval_acc"), rounds=1, spoil=lost(None, "evaluate", lambda sent: sent.update(eval_acc=26)))
+    assert "eval_acc=26 is not within 0 .. 1; give the range of your scores, such as Fair(score_range=" in caplog.text
+    result, _ = run(fair(score_from="accuracy", trips=1), extended(), rounds=1)  # its training is not thrown away
+    assert result.arrays and "no evaluate reply holds a score 'accuracy'" in caplog.text
 
 
 def test_less_is_better_for_a_score_that_is_a_loss(caplog):

@@ -197,6 +197,25 @@ def test_federations_are_pooled_in_expected_figures_too(edited, tmp_path):
     assert [round(cell.value, 6) for cell in cells.values()] == [4, 4, 4]
 
 
+def test_what_does_not_fit_on_every_federation_has_no_expected_figure_at_a_glance(edited, tmp_path):
+    folders = []
+    for split in range(2):
+
+        def change(label: str, seed: int, header: dict, rounds: list, split=split) -> None:
+            header["config"]["data"]["seed"] = split
+            fitting(label, seed, header, rounds)
+            if label == "vred" and split == 1:
+                for line in rounds:
+                    line["accuracy"] = line["accuracy"][::-1]
+
+        folders.append(edited(change).rename(tmp_path / f"split-{split}"))
+    glance = table(Report.of(folders, beside_paper=False), "glance-late")
+    place = [column.key for column in glance.columns].index("expected_worst10")
+    known = {line.entry: line.cells[place].value is not None for line in glance.lines}
+    assert known["fedavg"] and known["semi_vred"] and not known["vred"]
+    assert "Expected figures do not fit vred on every federation" in " ".join(glance.notes)
+
+
 def test_a_result_has_them(small):
     import evenfed
 

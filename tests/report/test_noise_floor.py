@@ -15,7 +15,7 @@ from evenfed.comparison.analysis.noise_floor import Chance, NoiseFloor
 from evenfed.comparison.analysis.statistics import Differences
 from evenfed.comparison.storage.reading import read
 from evenfed.report.notes import floor_notes
-from evenfed.report.page import verdict
+from evenfed.report.page import glance, verdict
 from evenfed.report.page.evidence import Basis
 from evenfed.report.paired_tables import answer, controls, paired
 from reports import FLOOR, PAIRED_FLOOR, apart, figures_in, steady
@@ -141,6 +141,24 @@ def test_a_difference_that_is_equal_in_all_seeds_is_not_judged_and_says_why(edit
     assert "same difference, which cannot separate an effect from chance" in sentence
 
 
+def test_repetitions_that_tie_show_nothing_about_chance(edited):
+    """The worst of six clients is a multiple of ten points, so FedAvg's two repetitions agree on it by chance."""
+
+    def change(label: str, seed: int, header: dict, rounds: list) -> None:
+        gain = 0.1 * (label == "vred") * (seed + 1)
+        for line in rounds:
+            line["accuracy"] = [0.4 + gain] + [0.6 + gain + 0.01 * (label == FLOOR)] * 5
+
+    folder = edited(change)
+    for seed in (0, 1):  # what were other seeds become other batches
+        (folder / FLOOR / f"seed-{1000 + seed}").rename(folder / FLOOR / f"seed-{seed}")
+    (folder / FLOOR).rename(folder / PAIRED_FLOOR)
+    differences = Differences([read(folder)], True)
+    assert differences.floor.is_paired and differences.chance("mean", 2).bound > 0
+    assert differences.chance("worst10", 2) is None
+    assert "Repeating FedAvg" not in dict(verdict.of(Basis(differences)).details)["How sure"]
+
+
 def test_each_federation_has_a_variance_of_its_own():
     """Pooled, two federations with standard deviations 1 and 4 would err in 8.7 %, with 6 and 2 seeds in 31 %."""
     draw = np.random.default_rng(0)
@@ -222,6 +240,9 @@ def test_other_batches_that_change_nothing_are_no_noise_floor(tmp_path):
     found = read(tmp_path)
     assert found.other_batches is not None and found.paired_floor is None
     assert "change nothing here" in " ".join(floor_notes(found))
+    shown = glance.of(Basis(Differences([found], True)))
+    (line,) = [line for line in shown.lines if line["entry"] == PAIRED_FLOOR]
+    assert "chance alone" not in str(line) and 'Then set noise_floor = "seeds".' in " ".join(shown.notes)
     assert not NoiseFloor([found], True).is_paired
 
 

@@ -150,6 +150,16 @@ def test_harm_is_said(edited):
     assert dict(judged.details)["Who does harm"] == "vred serves the worst 10 % worse than FedAvg."
 
 
+@pytest.mark.parametrize("label", ["worse", "fedavg[lr=300.0]"])
+def test_entries_are_marked_where_a_text_was_built_from_them(edited, label):
+    """Not inside other entries' names, nor in words that are spelt like one."""
+    folder = edited(at({"vred": 0.3, "semi_vred": 0.4}))
+    (folder / "vred").rename(folder / label)
+    texts = dict(verdict_on(folder).describe()["details"])
+    assert texts["Who does harm"] == ["", label, " serves the worst 10 % worse than FedAvg."]
+    assert len(texts["Its cost"]) == 1  # "0 % do worse"
+
+
 def test_who_broke_down_is_named(edited):
     def change(label: str, seed: int, header: dict, rounds: list) -> None:
         at({"vred": 0.3})(label, seed, header, rounds)
@@ -303,6 +313,8 @@ def test_names_cannot_end_a_script(edited, tmp_path):
 
 def test_a_page_says_how_to_make_it_again(report, small):
     content, _ = contents.of_report(report).describe()
+    text = write.html(contents.of_report(report))
+    assert "<noscript>This page needs JavaScript. `evenfed report FOLDER` writes" in text
     assert content["commands"][0].startswith("evenfed compare --algorithms fedavg,vred,semi_vred")
     assert content["commands"][-1] == f"evenfed report {small}"
     assert {"Versions", "Commit", "[data]", "[train]"} <= {term for term, _ in content["provenance"]}

@@ -1,7 +1,9 @@
 """`evenfed report` on a small real comparison: the same numbers in every format, the paper beside, bad input."""
 
+import errno
 import io
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -392,6 +394,26 @@ def test_bad_input_is_told_in_three_parts(small, edited, evenfed, tmp_path):
         assert done.returncode == 2 and told in " ".join(done.stderr.split()), done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
     assert not (tmp_path / "empty" / "report").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_file(small, evenfed, tmp_path, monkeypatch):
+    shutil.copytree(small, tmp_path / "runs" / "demo")
+    left = {path for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # which names no file
+
+    monkeypatch.setattr(os, "fsync", full)
+    compare = "compare --algorithms fedavg,vred,semi_vred --rounds 4 --seeds 2 --set data.clients=6"
+    compare += " --set noise_floor=seeds --set train.last_rounds=2"
+    for command in (compare, "report runs/demo --out new", "pack runs/demo packed", "new mine.toml"):
+        done = evenfed(*command.split())
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+        assert "No space left on device" in done.stderr and len(done.stderr.splitlines()) == 1
+    for place in ("runs", "new", "packed"):
+        assert {path for path in (tmp_path / place).rglob("*") if path.is_file()} <= left
+    assert not (tmp_path / "mine.toml").exists()
+    monkeypatch.undo()
 
 
 def test_the_settings_of_every_entry_are_listed(edited, evenfed):

@@ -80,6 +80,22 @@ def test_a_difference_says_on_how_many_federations_it_is_better(splits):
     assert "better_on" not in [column.key for column in alone.columns]
 
 
+def test_models_of_each_client_are_not_in_bold_and_a_note_says_why(splits):
+    folders = [splits(0, 0.06), splits(1, 0.06)]
+    for path in [header for folder in folders for header in folder.glob("vred/seed-*/header.json")]:
+        described = json.loads(path.read_text())
+        described["config"].update(algorithm="ditto", hyper_parameters={})
+        path.write_text(json.dumps(described))
+    several = Report.of(folders, beside_paper=False)
+    alone = Report.of(folders[:1], beside_paper=False)
+    of_both = [(several, "glance-late"), (several, "suppression-late"), (alone, "suppression-late")]
+    for report, name in of_both:
+        (table,) = [table for table in report.tables if table.name == name]
+        best = [line.entry for line in table.lines if any(cell.best for cell in line.cells)]
+        assert best and "vred" not in best
+        assert any(note.startswith("vred: each client keeps its own model") for note in table.notes)
+
+
 def test_how_runs_were_made_is_said_once(splits):
     folders = [splits(split, 0.02) for split in range(2)]
     header = folders[1] / "vred" / "seed-0" / "header.json"
@@ -186,6 +202,19 @@ def test_set_ups_stand_beside_each_other_by_what_differs(splits, evenfed):
 def test_the_same_comparison_twice_is_refused(small, evenfed):
     done = evenfed("report", "--no-figures", "--full", small, small)
     assert done.returncode == 2 and "same set-up" in done.stderr
+
+
+def test_averages_over_different_numbers_of_rounds_are_refused(splits, evenfed):
+    one, two = splits(0, 0.02), splits(1, 0.06)
+    for path in two.glob("*/seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"]["last_rounds"] = 3
+        path.write_text(json.dumps(header))
+    refused = evenfed("report", "--no-figures", one, two)
+    assert refused.returncode == 2
+    assert f"({one} the last 2, {two} the last 3); give one number for all: `evenfed report --l" in refused.stderr
+    shown = evenfed("report", "--no-figures", "--last-rounds", "3", one, two)
+    assert shown.returncode == 0 and "2 federations, average of the last 3 rounds" in shown.stdout
 
 
 def test_draws_on_several_federations_are_independent(small):

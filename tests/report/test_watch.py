@@ -35,7 +35,7 @@ def content_of(edition) -> dict:
 
 
 def sentence_of(content) -> str:
-    return content["verdicts"][0]["sentence"]
+    return "".join(content["verdicts"][0]["sentence"])
 
 
 def test_a_folder_that_is_not_there_yet(editions):

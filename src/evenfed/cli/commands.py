@@ -1,5 +1,6 @@
 """The command line: all commands, in the order a newcomer needs them, and how they end."""
 
+import errno
 import io
 import re
 import shlex
@@ -27,6 +28,7 @@ from .report import choose, fill, pack, report
 from .watch import watch
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk, or a user's part of it
 
 app = typer.Typer(
     help="Fair federated learning: compare algorithms on many clients and see who is served worst.",
@@ -81,6 +83,9 @@ def run() -> NoReturn:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
+        if error.errno in _FULL:
+            place = error.filename or "the output"
+            _fail(f"{place}: {error.strerror}; what was saved is kept: free some space, then rerun the command", 1)
         if error.filename is None:
             raise
         _fail(f"{error.filename}: {error.strerror}; fix that, then rerun the command", 1)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.errors import InputError, unknown
+from ..core.files import replace_text
 from ..experiments import bundled
 from .console import console
 
@@ -48,7 +49,7 @@ def new(
     quoted = shlex.quote(str(file))
     text = template.format(file=quoted, data=lines, model=json.dumps(model))
     try:
-        file.write_text(text)
+        replace_text(file, text)
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror}); choose another place") from None
     page = console()

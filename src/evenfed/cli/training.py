@@ -1,5 +1,6 @@
 """What the commands that train share: the experiment that the options ask for, and what is shown of its results."""
 
+import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..algorithms import BUILT_IN
 from ..comparison.analysis.findings import BASELINE, Findings
+from ..comparison.analysis.side_by_side import describe
 from ..comparison.experiment import DEMO, Experiment
 from ..comparison.federations import comparison_in, expanded
 from ..comparison.progress import live, progress_page, shown_shares
@@ -30,7 +32,6 @@ from ..report.files import prepare, write_page, write_report, write_search_page
 from ..report.page.write import PAGE
 from ..report.tables import brief, summary
 from ..report.terminal import pages, terminal
-from ..report.write import FORMATS
 from ..settings import cautions_of
 from ..spread.options import SpreadOptions
 from .console import NOT_DRAWN, console, say
@@ -142,10 +143,10 @@ def show(findings: Findings, folder: Path, full: bool, detail: Verbosity) -> tup
 
 def show_federations(findings: Sequence[Findings], folder: Path, full: bool, as_json: bool, detail: Verbosity) -> None:
     """Print what the federations say together, and write the report on all of them."""
-    document = Report.of_findings(findings, beside_paper=False)
     if as_json:
-        sys.stdout.write(FORMATS["json"](document))
+        print(json.dumps(describe(findings), indent=1))
         return
+    document = Report.of_findings(findings, beside_paper=False)
     written = write_report(document, folder / "report")
     page = console()
     printed = document if full else document.in_brief()

@@ -137,8 +137,8 @@ def compare(
     missing: the others are compared with it.
     `seeds`: a number of seeds, or a list of them.
     `noise_floor`: train FedAvg once more to show what chance alone does: from the same initial models with its batches
-    in another order ("batches"), with other seeds ("seeds"), "both", or False. True: "batches"; "seeds" where a client
-    has one batch only (`batch_size=None`).
+    in another order ("batches"), with other seeds ("seeds"), "both", or False. True: "batches"; "seeds" without
+    `batch_size`, where each client is one batch.
     `workers`: spread the runs over so many processes; `device="cuda:all"` (or "cuda:0,cuda:2"): over one per GPU;
     `cluster`: over a Ray cluster ("auto" or its address) or as SLURM jobs ("slurm:partition=gpu,time=60"). All need
     `out`, in a folder that every worker sees. Callbacks run in the workers.

@@ -116,7 +116,7 @@ def _names_its_algorithm(run: Run, label: str) -> bool:
 
 
 def _floor_labels(choice: NoiseFloorChoice, fedavg: Settings) -> Sequence[str]:
-    """Which repetitions of FedAvg. Other batches by default; other seeds where a client has one batch only."""
+    """Which repetitions of FedAvg. Other batches by default; other seeds without `batch_size`."""
     if choice is False:
         return ()
     if choice is True:

@@ -48,16 +48,29 @@ def replacing(path: Path) -> Iterator[Path]:
     """Where to write the new file. Neither a reader nor a crash ever sees half of it at `path`."""
     unfinished = path.with_name(path.name + BESIDE)
     unfinished.unlink(missing_ok=True)  # of a process that died; or a link, which must not be followed
-    yield unfinished
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            error.filename = str(path)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
 
 
 def replace_text(path: Path, text: str) -> None:
     """Write a whole text file."""
     with replacing(path) as unfinished, unfinished.open("x") as file:
         file.write(text)
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a whole binary file."""
+    with replacing(path) as unfinished, unfinished.open("xb") as file:
+        file.write(content)
 
 
 @contextmanager

@@ -65,7 +65,8 @@ def floor_notes(findings: Findings) -> Sequence[str]:
         name = FLOOR_NAMES[PAIRED_FLOOR_LABEL]
         sentence = f"{name}: FedAvg again from the same initial models, with batches in another order."
         if not findings.paired_floor:
-            sentence += " They change nothing here and show nothing about chance: is every client one batch?"
+            sentence += " They change nothing here and show nothing about chance: is every client one batch? "
+            sentence += 'Then set noise_floor = "seeds".'
         sentences.append(sentence)
     if findings.floor:
         sentence = f"{FLOOR_NAMES[FLOOR_LABEL]}: FedAvg again with other seeds."

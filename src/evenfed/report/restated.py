@@ -7,7 +7,7 @@ from ..comparison.analysis.entry_figures import EXPECTED
 from ..comparison.analysis.findings import BASELINE, Findings
 from ..comparison.analysis.side_by_side import in_expectation
 from ..comparison.analysis.statistics import Differences
-from .notes import accuracy_note, fit_notes, is_alone
+from .notes import accuracy_note, definitions, fit_notes, is_alone, personal_note
 from .paired_tables import against_rivals, paired
 from .table import Cell, Column, Line, Table
 from .tables import EXPECTED_WORST10, METRIC_COLUMNS, detailed, measured, name_of, when
@@ -57,7 +57,7 @@ def beside_measured(findings: Findings, late: bool) -> list[Table]:
         columns=columns,
         lines=lines,
         digits=findings.metric.digits,
-        notes=(accuracy_note(findings, not is_alone(findings)), *about_fit, fit),
+        notes=definitions(accuracy_note(findings, not is_alone(findings)), *about_fit, fit, personal_note(findings)),
     )
     return [table.with_best()]
 

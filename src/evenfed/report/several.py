@@ -13,7 +13,7 @@ from ..comparison.analysis.statistics import Differences
 from ..fairness import FIGURES
 from . import restated
 from .beside_paper import paper_line
-from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes
+from .notes import MOVED_NOTE, OSCILLATION_NOTE, definitions, floor_notes, personal_note
 from .paired_tables import against_tables, controls, short_unit
 from .paper import Numbers
 from .table import Cell, Column, Line, Table
@@ -69,15 +69,20 @@ def _at_a_glance(differences: Differences, expected: Differences | None) -> Tabl
     late = differences.late
     columns = directed([_MEAN, _WORST10], first.metric)
     gaps = list(_GAPS)
+    misfits = []
     if expected is not None:
         columns.append(EXPECTED_WORST10)
         gaps += _EXPECTED_GAPS
+        misfits = [entry.label for entry in first.everyone if entry.label not in expected.findings.by_label]
     lines = []
     for entry in first.everyone:
         label = entry.label
         cells = []
         for column in columns:
-            cells.append(_over_federations(differences.comparisons, label, column.key, late))
+            figure = _over_federations(differences.comparisons, label, column.key, late)
+            if column is EXPECTED_WORST10 and label in misfits:
+                figure = Cell()
+            cells.append(figure)
         cells += [_gap(differences, label, "mean"), _gap(differences, label, "worst10")]
         if expected is not None:
             cells += [_gap(expected, label, "mean"), _gap(expected, label, "worst10")]
@@ -88,7 +93,7 @@ def _at_a_glance(differences: Differences, expected: Differences | None) -> Tabl
         columns=[*columns, *gaps],
         lines=lines,
         digits=first.metric.digits,
-        notes=(_glance_note(differences),),
+        notes=definitions(_glance_note(differences), _misfits_note(misfits), personal_note(first)),
     )
     return table.with_best()
 
@@ -110,6 +115,13 @@ def _gap(differences: Differences, label: str, metric: str) -> Cell:
     if label == BASELINE or not known or not differences.comparable(label, BASELINE):
         return Cell()
     return Cell.of(differences.between(label, BASELINE, metric))
+
+
+def _misfits_note(labels: Sequence[str]) -> str:
+    """Which entries have no expected figures."""
+    if not labels:
+        return ""
+    return f"Expected figures do not fit {', '.join(labels)} on every federation, so they are left out there."
 
 
 def _glance_note(differences: Differences) -> str:

@@ -131,7 +131,7 @@ class Line:
     @classmethod
     def of(cls, entry: Entry, cells: Sequence[Cell], part: str = "") -> "Line":
         """Of an entry, or of the noise floor."""
-        return cls(entry.label, cells, part, entry.is_control)
+        return cls(entry.label, cells, part, entry.is_control, ranked=not entry.is_personal)
 
     @property
     def competes(self) -> bool:

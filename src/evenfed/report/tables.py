@@ -261,8 +261,7 @@ def _lines(findings: Findings, late: bool, columns: Sequence[Column]) -> list[Li
         for column in columns:
             is_compared = entry is not findings.baseline
             cells.append(_figure(row, late, column.key, is_compared))
-        line = Line(entry.label, cells, control=entry.is_control, ranked=not entry.is_personal)
-        lines.append(line)
+        lines.append(Line.of(entry, cells))
     for entry in findings.lost:
         nothing = [Cell()] * len(columns)
         lines.append(Line(entry.label, nothing, control=True))
@@ -319,7 +318,7 @@ def suppression_table(
         columns=suppression_columns(findings.metric),
         digits=findings.metric.digits,
         lines=lines,
-        notes=definitions(note, *floor_notes(findings)),
+        notes=definitions(note, *floor_notes(findings), personal_note(findings)),
     )
     return table.with_best()
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from ..comparison.tuning.search import Candidate
 from ..comparison.tuning.tune import Tuned, tables
 from ..core.errors import InputError
+from ..core.files import replace_text
 from ..core.words import assignments
 from ..experiments import shown
 from .tables import title
@@ -156,6 +157,6 @@ def toml_text(path: Path, origin: str, experiment: Mapping[str, Any]) -> str:
 def save_toml(path: Path, text: str) -> None:
     """Write an experiment's file."""
     try:
-        path.write_text(text)
+        replace_text(path, text)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another --out") from None

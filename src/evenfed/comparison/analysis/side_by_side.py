@@ -8,11 +8,18 @@ import numpy as np
 
 from ...core.errors import InputError
 from ...settings import VARIANT
+from ..runs import FLOOR_NAMES
 from .entry_figures import EntryFigures, Figures, mean_and_spread
 from .findings import Findings
 
 _SPLIT = "data.seed"  # comparisons that differ in this alone repeat one on other federations
-_IRRELEVANT = ("train.device", "train.engine", "train.seed", "train.batch_seed")
+_IRRELEVANT = (
+    "train.device",
+    "train.engine",
+    "train.seed",
+    "train.batch_seed",
+    "train.last_rounds",  # a report averages over the same number everywhere
+)
 _DEFAULTS = {  # of keys that older runs do not name
     "data.judge": "test",
     "model.normalise": False,
@@ -40,6 +47,13 @@ def check(comparisons: Sequence[Findings]) -> None:
         raise InputError(
             f"{', '.join(folders)} are of {'; '.join(tasks)}; report on comparisons of the same data set and number of "
             "rounds together"
+        )
+    windows = [findings.last_rounds for findings in comparisons]
+    if len(set(windows)) > 1:
+        averaged = [f"{folder} the last {rounds}" for folder, rounds in zip(folders, windows, strict=True)]
+        raise InputError(
+            f"they average over different numbers of rounds ({', '.join(averaged)}); give one number for all: "
+            f"`evenfed report --last-rounds {min(windows)}`"
         )
 
 
@@ -141,11 +155,50 @@ def not_in_common(comparisons: Sequence[Findings], shared: Findings) -> str:
     return " ".join(sentences)
 
 
+def describe(comparisons: Sequence[Findings]) -> dict[str, Any]:
+    """As `Findings.describe`, with means over the federations; and each federation by itself."""
+    shared = in_common(comparisons)
+    first = shared[0]
+    floor = None
+    repetition = first.paired_floor or first.floor_of_seeds
+    if repetition is not None:
+        row = pooled([findings.rows[repetition.label] for findings in shared])
+        floor = replace(row, label=FLOOR_NAMES[repetition.label]).describe()
+    rows = []
+    for entry in first.planned:
+        row = pooled([findings.rows[entry.label] for findings in shared])
+        rows.append(row.describe())
+    federations = []
+    for findings in comparisons:
+        federations.append({"folder": str(findings.folder), **findings.describe()})
+    joint: dict[str, Any] = {"rows": rows, "noise_floor": floor, "last_rounds": first.last_rounds}
+    joint["seeds"] = len(first.seeds)
+    for key in ("broke_down", "stopped", "advice"):
+        every: dict[str, None] = {}  # each once, in order
+        for federation in federations:
+            every.update(dict.fromkeys(federation[key]))
+        joint[key] = list(every)
+    return {**joint, "federations": federations}
+
+
 def pooled(rows: Sequence[EntryFigures]) -> EntryFigures:
-    last = _pooled_figures([row.last for row in rows])
-    late = _pooled_figures([row.late for row in rows])
-    oscillation, _ = mean_and_spread([row.oscillation for row in rows])  # of those that have one
-    return replace(rows[0], last=last, late=late, oscillation=oscillation)
+    """One row for all federations: means over them, the time of all; each has a fit of its own."""
+
+    def mean(name: str) -> float:
+        return mean_and_spread([getattr(row, name) for row in rows])[0]  # of those that have one
+
+    return replace(
+        rows[0],
+        last=_pooled_figures([row.last for row in rows]),
+        late=_pooled_figures([row.late for row in rows]),
+        negative_rounds=mean("negative_rounds"),
+        oscillation=mean("oscillation"),
+        moved=mean("moved"),
+        training_loss=mean("training_loss"),
+        skipped_rounds=mean("skipped_rounds"),
+        seconds=sum(row.seconds for row in rows),
+        fit=None,
+    )
 
 
 def _pooled_figures(by_federation: Sequence[Figures]) -> Figures:

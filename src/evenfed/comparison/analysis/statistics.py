@@ -10,6 +10,8 @@ from .findings import Findings
 from .intervals import FEWEST_FEDERATIONS, Array, Difference, Interval, over_federations, over_seeds
 from .noise_floor import Chance, LabelAndSeed, NoiseFloor, RunFigures
 
+_EQUAL = 1e-9  # points: figures that are the same but for rounding
+
 
 class Differences:
     """Differences between the entries of a comparison, or of the same comparison on several federations.
@@ -89,8 +91,14 @@ class Differences:
         return by_federation
 
     def chance(self, metric: str, seeds: int) -> Chance | None:
-        """The noise floor of a difference over that many seeds per federation."""
-        return self.floor.chance(metric, seeds)
+        """The noise floor of a difference over that many seeds per federation.
+
+        None if FedAvg was not repeated, or if all repetitions give the same figure: that shows nothing about chance.
+        """
+        chance = self.floor.chance(metric, seeds)
+        if chance is None or chance.deviation < _EQUAL:
+            return None
+        return chance
 
     def _difference(
         self,

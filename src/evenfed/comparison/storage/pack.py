@@ -56,7 +56,8 @@ def pack(folder: Path, target: Path) -> tuple[Path, list[Path]]:
     try:
         packed = _write(finished, folder, target)
     except OSError as error:
-        raise InputError(f"{folder} cannot be packed into {target} ({error}); give a folder to write to") from None
+        reason = error.strerror or error
+        raise InputError(f"{folder} cannot be packed into {target} ({reason}); give a folder to write to") from None
     return packed, unfinished
 
 

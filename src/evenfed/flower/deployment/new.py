@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...core.errors import InputError
+from ...core.files import replace_text
 from ..no_telemetry import quiet_env
 
 FILES = {
@@ -44,7 +45,7 @@ def write_app(folder: Path) -> list[Path]:
         for place, text in _texts().items():
             path = folder / filled(place, words)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(filled(text, words))
+            replace_text(path, filled(text, words))
             written.append(path)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); give another folder") from None

@@ -50,8 +50,8 @@ class Fair(FedAvg):
       replies. It should be the loss of the model as received. Most clients average it while they train; a warning says
       so once, unless `measured_before`. `evenfed.flower.loss_before` and `evenfed.flower.extend` give the right one.
     * `size_from`: the name of its number of training examples (default: `weighted_by_key`).
-    * `score_from`: the name of its score in evaluate replies, within `score_range`. More is better, unless the name
-      holds "loss", "error", "mae" or "mse"; `score_higher_is_better` says it explicitly.
+    * `score_from`: the name of its score in evaluate replies (default: "eval_acc"), within `score_range`. More is
+      better, unless the name holds "loss", "error", "mae" or "mse"; `score_higher_is_better` says it explicitly.
 
     Other arguments:
 
@@ -87,7 +87,7 @@ class Fair(FedAvg):
         *,
         loss_from: str = "train_loss",
         size_from: str | None = None,
-        score_from: str = "eval_acc",
+        score_from: str | None = None,
         score_range: tuple[float, float] = (0.0, 1.0),
         score_higher_is_better: bool | None = None,
         loss_in: LossIn = "train",
@@ -131,7 +131,7 @@ class Fair(FedAvg):
         chosen = {**variant.options, **options}
         self.settings = server_settings(chosen, OPTIONS)
         size_from = size_from or weighted_by_key
-        self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better)
+        self.keys = ReportKeys(loss_from, size_from, score_from, score_range, loss_in, score_higher_is_better, trips)
         self.trips = trips
         self._check(local_steps)
         self.journal = Journal.of(Run(self.label, self.algorithm, self.settings), out, resume, listen)
@@ -147,7 +147,7 @@ class Fair(FedAvg):
         check_least(self, self.admission)
         check_algorithm(self.algorithm, local_steps)
         check_trips(self.trips, self.algorithm, self.settings)
-        self.keys.check(self.trips)
+        self.keys.check()
 
     @property
     def server(self) -> Server:

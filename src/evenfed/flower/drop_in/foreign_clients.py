@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 from torch import Tensor
 
 from ...core.algorithm import Algorithm
@@ -18,6 +18,7 @@ from ..sites import Admission
 from .trips import PerClient
 
 LossIn = Literal["train", "evaluate"]
+SCORE = "eval_acc"  # the name of clients' scores, unless another one is given
 # options that concern the server
 SERVERS = ("average", "guard", "lr", "seed", "server_lr", "server_optimizer", "smooth")
 
@@ -34,10 +35,20 @@ class ReportKeys:
 
     loss: str
     size: str
-    score: str
+    given_score: str | None
     score_range: tuple[float, float]
     loss_in: LossIn  # the kind of replies that hold it
     score_higher_is_better: bool | None = None  # None: unless the score's name speaks of a loss or an error
+    trips: int = 2
+
+    @property
+    def score(self) -> str:
+        return SCORE if self.given_score is None else self.given_score
+
+    @property
+    def is_score_needed(self) -> bool:
+        """Whether a run stops if no client reports it; with one trip the training is over by then, and is kept."""
+        return self.given_score is not None and self.trips > 1
 
     @property
     def higher_is_better(self) -> bool:
@@ -53,13 +64,13 @@ class ReportKeys:
             return ACCURACY
         return Metric(name=self.score, higher_is_better=self.higher_is_better)
 
-    def check(self, trips: int) -> None:
+    def check(self) -> None:
         names = {"loss_from": self.loss, "size_from": self.size, "score_from": self.score}
         for option, name in names.items():
             if not isinstance(name, str) or not name:
                 raise InputError(f"{option}={name!r}: give the name of a metric that clients report")
         check_choice("loss_in", self.loss_in, get_args(LossIn))
-        if self.loss_in == "evaluate" and trips == 1:
+        if self.loss_in == "evaluate" and self.trips == 1:
             raise InputError("trips=1 asks for no evaluation, loss_in='evaluate' reads it; use trips=2 or 3")
         ends = unwrapped(self.score_range)
         is_pair = isinstance(ends, tuple | list) and len(ends) == 2
@@ -81,6 +92,17 @@ class ReportKeys:
         if not algorithm.uses_losses and self.loss not in values:
             return None, True
         return reply_fields.loss(values, self.loss, least), False
+
+    def score_of(self, values: MetricRecord) -> float | None:
+        """The score among a reply's metrics; None if there is none."""
+        least, most = self.score_range
+        score = reply_fields.number(values, self.score)
+        if score is not None and not least <= score <= most:
+            raise InputError(
+                f"{self.score}={score:g} is not within {least:g} .. {most:g}; give the range of your scores, such as "
+                "Fair(score_range=(0, 100))"
+            )
+        return score
 
 
 class ForeignClients:

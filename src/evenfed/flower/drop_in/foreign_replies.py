@@ -41,6 +41,7 @@ class ForeignReplies:
     tell_errors: bool = False
     losses: PerClient = field(default_factory=dict)  # of the current model, by position
     logged: set[str] = field(default_factory=set)  # what is logged once
+    has_scores: bool = False  # some client was scored
 
     def __post_init__(self) -> None:
         reply_fields.check_flag("measured_before", self.measured_before)
@@ -116,8 +117,23 @@ class ForeignReplies:
         for position, reason in failures.items():
             log(WARNING, "round %s: %s is not scored: %s", number, self.clients.name(position), reason)
         if contents and not scores:
-            self.log_once(f"no evaluate reply holds a score '{self.keys.score}'; name yours with score_from")
+            self._refuse_missing_score(contents)
+        self.has_scores = self.has_scores or bool(scores)
         return scores, contents
+
+    def _refuse_missing_score(self, contents: list[RecordDict]) -> None:
+        """Stop where clients never reported a score of the name that was given; of the default one, warn."""
+        (values,) = contents[0].metric_records.values()
+        missing = MissingMetricError(self.keys.score, values)
+        if self.keys.is_score_needed and not self.has_scores:
+            raise InputError(
+                f"no evaluate reply holds '{missing.name}', which score_from names; they hold {missing.present}: give "
+                "the right name to Fair(score_from=...)"
+            )
+        self.log_once(
+            f"no evaluate reply holds a score '{missing.name}'; they hold {missing.present}: name the score with "
+            "Fair(score_from=...)"
+        )
 
     def _take(
         self,
@@ -145,9 +161,8 @@ class ForeignReplies:
     def _score(self, reply: Message, position: int) -> float | None:
         """The score in an evaluate reply; a loss that comes with it serves the next round."""
         reply_fields.refuse_failure(reply, self.tell_errors)
-        least, most = self.keys.score_range
         values = reply_fields.metrics(reply)
-        score = reply_fields.number(values, self.keys.score, least, most)
+        score = self.keys.score_of(values)
         self.clients.note(position, reply)
         if self.settings.average is None:  # else the average was evaluated, which clients do not train
             with contextlib.suppress(InputError):  # the next round asks for it again

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.files import replace_bytes, replace_text
 from ...core.printable import printable
 from .chart import Chart
 
@@ -36,12 +37,12 @@ def save(chart: Chart, folder: Path, with_pdf: bool = False) -> list[Path]:
     specification = drawable(chart.still())
     drawn = _numbered_afresh(vl_convert.vegalite_to_svg(specification))
     is_unchanged = svg.exists() and svg.read_text() == drawn
-    svg.write_text(drawn)
-    png.write_bytes(vl_convert.svg_to_png(drawn, scale=2))
+    replace_text(svg, drawn)
+    replace_bytes(png, vl_convert.svg_to_png(drawn, scale=2))
     if not with_pdf:
         return [svg, png]
     if not (is_unchanged and pdf.exists()):
-        pdf.write_bytes(vl_convert.svg_to_pdf(drawn))
+        replace_bytes(pdf, vl_convert.svg_to_pdf(drawn))
     return [svg, pdf, png]
 
 

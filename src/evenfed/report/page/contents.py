@@ -25,6 +25,8 @@ from .verdict import Verdict
 
 _MOST_NAMES = 2000  # clients to choose from in a list; more are not drawn one by one either
 _PRECISION = 8  # digits of a number in a table
+_NEXT_TO_AUDITS = "The same figures are in report.md and tables.csv, next to this page."
+_IN_PYTHON = "In Python, `report(FOLDER)` writes the same figures to report.md and tables.csv."
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,14 @@ class Page:
     clients: Sequence[str] = ()
     provenance: Sequence[tuple[str, str]] = ()  # a term and its text
     commands: Sequence[str] = ()  # that make the runs and this page again
+    elsewhere: str = "`evenfed report FOLDER` writes the same figures to report.md and tables.csv."
 
     def describe(self) -> tuple[Described, str]:
         """As JSON, and the data of its charts in letters that HTML leaves alone."""
         content = {
             "title": self.title,
             "facts": self.facts,
-            "verdicts": list(map(asdict, self.verdicts)),
+            "verdicts": [verdict.describe() for verdict in self.verdicts],
             "glances": list(map(asdict, self.glances)),
             "tables": list(map(_table, self.tables)),
             "entries": _entries(self.entries) or [{"label": label, "name": label} for label in self.labels],
@@ -105,6 +108,9 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
     for findings in comparisons:
         seeds.update(findings.seeds)
         names |= dict.fromkeys(unique(findings.header.clients["names"]))
+    elsewhere = _IN_PYTHON if in_memory else Page.elsewhere
+    if comparisons[0].origin is not None:
+        elsewhere = _NEXT_TO_AUDITS
     return Page(
         title=_title(report),
         facts=[facts[0].removeprefix(folder), *facts[1:]],
@@ -117,6 +123,7 @@ def of_report(report: Report, in_memory: bool = False) -> Page:
         clients=list(names) if len(names) <= _MOST_NAMES else [],
         provenance=sources.terms(comparisons, in_memory),
         commands=sources.commands(comparisons, in_memory),
+        elsewhere=elsewhere,
     )
 
 

@@ -3,7 +3,7 @@
 from ...comparison.analysis.intervals import Difference
 from ...core.words import counted
 from .evidence import Basis
-from .words import amount, change, is_nothing, shown
+from .words import amount, change, is_nothing, marked, shown
 
 _MANY = 5  # alternatives, of which the best may look better by chance
 
@@ -21,7 +21,7 @@ def who_gains(basis: Basis, label: str, is_named: bool = True) -> str:
     entry_level = shown(metric, basis.level(label, "worst10"))
     by_how_much = change(metric, basis.change(label, "worst10"))
     is_long = "[" in label
-    who = "it" if is_long and is_named else label
+    who = "it" if is_long and is_named else marked(label)
     levels = f"{name} {baseline_level} with {baseline}, {entry_level} with {who}"
     text = f"The worst 10 % of clients: {levels} ({by_how_much})."
     improved = basis.share(label, "improved")
@@ -83,7 +83,8 @@ def how_sure(basis: Basis, label: str, gain: Difference) -> str:
         sentences.append(_about_chance(basis, gain, bound))
     rivals = len(basis.rivals)
     if is_gain and rivals >= _MANY:
-        sentences.append(f"But {label} was picked as the best of {rivals}: confirm it on new splits of the data.")
+        best = marked(label)
+        sentences.append(f"But {best} was picked as the best of {rivals}: confirm it on new splits of the data.")
     return " ".join(sentences)
 
 

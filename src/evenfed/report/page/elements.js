@@ -41,36 +41,19 @@ function tied(text) {
   return text.replace(/(\d) %/g, "$1\u00a0%");
 }
 
-// A sentence in which the names of entries, and commands between backticks, are told from words.
-function sentenceOf(text, names = []) {
-  const parts = [];
-  let rest = text;
-  while (rest) {
-    const found = firstOf(rest, names);
-    if (!found) break;
-    parts.push(rest.slice(0, found.start), make("span", { class: found.kind }, breakable(found.text)));
-    rest = rest.slice(found.end);
-  }
-  return [...parts, rest].map((part) => (typeof part === "string" ? tied(part) : part));
+// Words and labels of entries in turn, beginning with words, in which commands are between backticks.
+function sentenceOf(parts) {
+  return parts.map((part, place) => (place % 2 ? make("span", { class: "entry" }, breakable(part)) : wordsOf(part)));
+}
+
+function wordsOf(text) {
+  const parts = text.split(/`([^`]+)`/);
+  return parts.map((part, place) => (place % 2 ? make("span", { class: "command" }, breakable(part)) : tied(part)));
 }
 
 // A long name may go on in the next line before its options and between them.
 function breakable(name) {
   return name.split(/(?<=,)|(?=\[)/).flatMap((part, place) => (place ? [make("wbr"), part] : [part]));
-}
-
-function firstOf(text, names) {
-  const places = [];
-  for (const name of [...names].sort((one, other) => other.length - one.length)) {
-    const start = text.indexOf(name);
-    if (start >= 0) places.push({ start, end: start + name.length, text: name, kind: "entry" });
-  }
-  const command = /`([^`]+)`/.exec(text);
-  if (command) {
-    places.push({ start: command.index, end: command.index + command[0].length, text: command[1], kind: "command" });
-  }
-  places.sort((one, other) => one.start - other.start || other.end - one.end);
-  return places[0];
 }
 
 function announce(text) {

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ...comparison.analysis.findings import Entry
+from ...comparison.analysis.findings import Entry, Findings
 from ...comparison.analysis.intervals import Difference
 from ...comparison.runs import FLOOR_NAMES
 from ...metrics import Metric
-from ..notes import is_alone, measured_in
+from ..notes import floor_notes, is_alone, measured_in
 from ..tables import when
 from .evidence import Basis
 from .words import signed
@@ -73,7 +73,7 @@ def _line(basis: Basis, entry: Entry, has_gaps: bool) -> Described:
         cells.append({"text": "-"} if np.isnan(value) else level_cell(basis.metric, value))
         if not has_gaps:
             continue
-        if basis.is_compared(entry):
+        if basis.is_compared(entry) and not _changes_nothing(basis.findings, entry):
             difference = basis.change(label, figure)
             cells.append(_gap(basis.metric, difference, entry.is_control))
         else:
@@ -125,6 +125,18 @@ def _notes(basis: Basis) -> list[str]:
         f"{unit}, paired by seed. The dot is the estimate, the bar its 95 % interval; {towards} of 0 is better, and "
         "colour says that the interval excludes 0."
     ]
-    if basis.findings.controls:
+    findings = basis.findings
+    if any(_changes_nothing(findings, entry) for entry in findings.controls):
+        return [*notes, *floor_notes(findings)]
+    if findings.controls:
         notes.append("The lines in italics repeat an entry: they show what chance alone does, and have no colour.")
     return notes
+
+
+def _changes_nothing(findings: Findings, entry: Entry) -> bool:
+    """Whether an entry repeats FedAvg run by run, which shows nothing about chance."""
+    if entry is findings.other_batches:
+        return findings.paired_floor is None
+    if entry is findings.floor:
+        return findings.floor_of_seeds is None
+    return False

@@ -14,7 +14,7 @@ from ..tuning import judged_on, not_tuned, rounds_of, ties, values_of
 from .contents import Page
 from .glance import Described, Glance, level_cell, line_of
 from .verdict import Verdict
-from .words import level
+from .words import level, marked
 
 _COLUMNS = (
     {"key": "entry", "title": "Entry", "kind": "name"},
@@ -43,6 +43,7 @@ def of_search(tuned: Tuned, folder: Path) -> Page:
         charts=[pareto.chart(tuned)],
         labels=list(tuned.chosen),
         commands=[_command(folder)],
+        elsewhere="`evenfed tune --format json` prints the same figures.",
     )
 
 
@@ -67,14 +68,14 @@ def _verdict(tuned: Tuned, folder: Path) -> Verdict:
     reached = level(metric, metric.unit * best.figures[by])
     values = values_of(best)
     count = len(tuned.candidates)
-    sentence = f"{best.label} with {values} has the best {title(by)} of {count} candidates: {reached}."
+    sentence = f"{marked(best.label)} with {values} has the best {title(by)} of {count} candidates: {reached}."
     confirm = (
         f"Not yet: the best of many looks better than it is. `{_command(folder)}` trains the "
         "chosen entries again and judges them on test data."
     )
     if search.select_on == "test":
         confirm = "Values were chosen on the TEST data, as in the paper: all figures are optimistic."
-    return Verdict(sentence, [("How sure", confirm)], [best.label])
+    return Verdict(sentence, [("How sure", confirm)])
 
 
 def _glance(tuned: Tuned) -> Glance:

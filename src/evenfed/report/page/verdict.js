@@ -2,7 +2,7 @@
 
 function showVerdict(content) {
   const parts = [make("h1", { class: "subject" }, content.title), make("p", { class: "fact" }, content.facts[0] ?? "")];
-  for (const verdict of content.verdicts) parts.push(...verdictOf(verdict, content));
+  for (const verdict of content.verdicts) parts.push(...verdictOf(verdict));
   const cautions = content.facts.slice(1);
   if (cautions.length) {
     const items = cautions.map((fact) => make("li", {}, fact));
@@ -12,13 +12,13 @@ function showVerdict(content) {
   refill(byId("verdict"), parts);
 }
 
-function verdictOf(verdict, content) {
-  const details = verdict.details.map(([heading, text]) =>
-    make("div", {}, make("dt", {}, heading), make("dd", {}, sentenceOf(text, content.entries.map((entry) => entry.label)))),
+function verdictOf(verdict) {
+  const details = verdict.details.map(([heading, parts]) =>
+    make("div", {}, make("dt", {}, heading), make("dd", {}, sentenceOf(parts))),
   );
   const notes = verdict.notes.length ? make("p", { class: "note" }, tied(verdict.notes.join(" "))) : null;
   return [
-    make("p", { class: "sentence" }, sentenceOf(verdict.sentence, verdict.names)),
+    make("p", { class: "sentence" }, sentenceOf(verdict.sentence)),
     make("dl", { class: "details" }, details),
     notes,
   ];

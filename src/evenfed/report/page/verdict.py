@@ -5,6 +5,7 @@ It states what the paired differences show and nothing more. A gain or a loss ne
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...comparison.analysis.findings import BASELINE, Entry
 from ...comparison.analysis.intervals import Difference
@@ -12,7 +13,7 @@ from ...core.words import counted
 from ..notes import EQUAL_DIFFERENCES, EQUAL_SEEDS
 from .details import how_sure, who_gains, who_pays
 from .evidence import Basis
-from .words import amount, level, listed, signed
+from .words import amount, level, listed, marked, plain, signed, words_and_labels
 
 _FEW_CLIENTS = 3  # a worst tenth of fewer is named with its size
 _OWN_MODELS = "each client keeps its own model"
@@ -30,14 +31,29 @@ _UNPADDED = "Accuracies here leave out padding positions; the charts count them.
 class Verdict:
     """The headline, and the evidence for each part of it."""
 
-    sentence: str  # the headline; it may be two or three sentences
-    details: Sequence[tuple[str, str]] = ()  # a heading and a few sentences
-    names: Sequence[str] = ()  # entries that the sentence names
+    marked_sentence: str  # the headline, its entries marked; it may be two or three sentences
+    marked_details: Sequence[tuple[str, str]] = ()  # a heading and a few sentences, their entries marked
     notes: Sequence[str] = ()  # what the words mean
+
+    @property
+    def sentence(self) -> str:
+        return plain(self.marked_sentence)
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        return [(heading, plain(text)) for heading, text in self.marked_details]
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON; in a text, words and labels of entries take turns."""
+        return {
+            "sentence": words_and_labels(self.marked_sentence),
+            "details": [(heading, words_and_labels(text)) for heading, text in self.marked_details],
+            "notes": self.notes,
+        }
 
     def about(self, name: str) -> "Verdict":
         """The same, of one set-up among several."""
-        return replace(self, sentence=f"{name}: {self.sentence}")
+        return replace(self, marked_sentence=f"{name}: {self.marked_sentence}")
 
 
 def each(bases: Mapping[str, Basis]) -> list[Verdict]:
@@ -56,9 +72,9 @@ def of(basis: Basis) -> Verdict:
     is_alone = not basis.rivals and not basis.lost
     if is_alone or not harm:
         return judged
-    *details, how_sure = judged.details
+    *details, how_sure = judged.marked_details
     about_harm = ("Who does harm", harm)
-    return replace(judged, details=[*details, about_harm, how_sure])
+    return replace(judged, marked_details=[*details, about_harm, how_sure])
 
 
 def _judged(basis: Basis) -> Verdict:
@@ -84,19 +100,17 @@ def _alone(basis: Basis) -> Verdict:
     compare = "Nothing was compared. `evenfed compare` trains several algorithms on the same clients."
     return Verdict(
         sentence,
-        details=[("How sure", compare)],
-        names=[label],
+        marked_details=[("How sure", compare)],
     )
 
 
 def _all_lost(basis: Basis) -> Verdict:
-    labels = [entry.label for entry in basis.lost]
+    labels = [marked(entry.label) for entry in basis.lost]
     return Verdict(
         f"{listed(labels)} broke down, so nothing can be compared with {basis.baseline_name}.",
-        details=[
+        marked_details=[
             ("How sure", "Try a smaller learning rate, or less fairness: the remarks say how training broke down."),
         ],
-        names=labels,
     )
 
 
@@ -126,12 +140,11 @@ def _unjudged(basis: Basis, leader: Entry) -> Verdict:
     sentence += _about_personal(basis)
     return Verdict(
         sentence,
-        details=[
+        marked_details=[
             ("Who gains", who_gains(basis, label)),
             ("Who pays", who_pays(basis, label)),
             ("How sure", f"Not at all. {cure}"),
         ],
-        names=[label],
     )
 
 
@@ -149,7 +162,7 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
         points = signed(basis.metric, gain.points)
         unit = " points" if basis.metric.is_share else ""
         more = f"{points}{unit} for {_worst_tenth(basis)}"
-        closest = f"{label} comes closest with {more}, which"
+        closest = f"{marked(label)} comes closest with {more}, which"
         sentence += f": {closest} may be chance" if are_several else f": its {more} may be chance"
     sentence += f".{_about_personal(basis)}"
     details = [
@@ -159,8 +172,7 @@ def _no_gain(basis: Basis, leader: Entry) -> Verdict:
     details.append(("How sure", how_sure(basis, label, gain)))
     return Verdict(
         sentence,
-        details=details,
-        names=[label],
+        marked_details=details,
         notes=_notes(basis),
     )
 
@@ -172,17 +184,17 @@ def _harm(basis: Basis) -> str:
     if not basis.winners:
         for entry in basis.compared:
             if basis.change(entry.label, "worst10").direction == -1:
-                harmful.append(entry.label)
+                harmful.append(marked(entry.label))
     if harmful:
         names = listed(harmful)
         verb = "serves" if len(harmful) == 1 else "serve"
         sentences.append(f"{names} {verb} the worst 10 % worse than {basis.baseline_name}.")
-    lost = [entry.label for entry in basis.lost]
+    lost = [marked(entry.label) for entry in basis.lost]
     if lost:
         names = listed(lost)
         verb = "has" if len(lost) == 1 else "have"
         sentences.append(f"{names} broke down in training and {verb} no figures.")
-    broken = [entry.label for entry in basis.broken]
+    broken = [marked(entry.label) for entry in basis.broken]
     if broken:
         names = listed(broken)
         sentences.append(f"{names} broke down in some runs.")
@@ -206,9 +218,9 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
     fedavgs = []
     names = []
     for entry in rivals:
-        names.append(entry.label)
+        names.append(marked(entry.label))
         if entry.config.get("algorithm") == BASELINE:
-            fedavgs.append(entry.label)
+            fedavgs.append(marked(entry.label))
     if fedavgs:
         sentence += f" But it is not shown to be better than {listed(fedavgs)}."
     sentence += _about_personal(basis)
@@ -217,12 +229,11 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
         sureness += f" It is not shown to be better than {listed(names)}."
     return Verdict(
         sentence,
-        details=[
+        marked_details=[
             ("Who gains", who_gains(basis, label)),
             ("Who pays", who_pays(basis, label)),
             ("How sure", sureness),
         ],
-        names=[label, *fedavgs],
         notes=_notes(basis),
     )
 
@@ -230,7 +241,8 @@ def _gain(basis: Basis, winners: Sequence[Entry]) -> Verdict:
 def _named(basis: Basis, label: str) -> str:
     """An entry's label, with what sets it apart if clients keep their own models."""
     entry = basis.findings.named(label)
-    return f"{label} ({_OWN_MODELS})" if entry.is_personal else label
+    name = marked(label)
+    return f"{name} ({_OWN_MODELS})" if entry.is_personal else name
 
 
 def _worst_tenth(basis: Basis) -> str:

@@ -1,5 +1,6 @@
 """Figures and differences in plain words."""
 
+import re
 from collections.abc import Sequence
 
 from ...comparison.analysis.intervals import Difference
@@ -7,6 +8,8 @@ from ...metrics import Metric
 
 _FEW = 3  # names that a sentence lists
 _NOTHING = 1e-9
+_MARKS = ("\ue000", "\ue001")  # around the label of an entry in a text: private characters, which no page shows
+_MARKED = re.compile("{}(.*?){}".format(*_MARKS), re.DOTALL)
 
 
 def level(metric: Metric, value: float) -> str:
@@ -71,6 +74,30 @@ def is_nothing(difference: Difference) -> bool:
     high = abs(difference.high)
     is_large = points > _NOTHING or high > _NOTHING
     return not is_large
+
+
+def marked(label: str) -> str:
+    """The label of an entry, to stand in a text: another word may be spelt the same."""
+    before, after = _MARKS
+    return f"{before}{label}{after}"
+
+
+def plain(text: str) -> str:
+    """A text without marks.
+
+    >>> plain(f"{marked('worse')} does worse")
+    'worse does worse'
+    """
+    return _MARKED.sub(r"\1", text)
+
+
+def words_and_labels(text: str) -> list[str]:
+    """Words and labels in turn; the first and the last are words.
+
+    >>> words_and_labels(f"{marked('worse')} does worse")
+    ['', 'worse', ' does worse']
+    """
+    return _MARKED.split(text)
 
 
 def listed(names: Sequence[str]) -> str:

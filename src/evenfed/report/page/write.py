@@ -83,7 +83,8 @@ def html(page: Page, live: str = "", edition: str = "") -> str:
     )
     return Template(_file("page.html")).substitute(
         title=escape(content["title"]),
-        sentence=escape(content["verdicts"][0]["sentence"]) if content["verdicts"] else "",
+        sentence=escape("".join(content["verdicts"][0]["sentence"])) if content["verdicts"] else "",
+        elsewhere=escape(page.elsewhere),
         policy=policy,
         live=escape(live),
         edition=escape(edition),
