@@ -92,15 +92,17 @@ def refuse_respelled(root: Path, runs: Sequence[Run], configs: Mapping[str, Conf
     `configs`: by the run's name, all that decides its result.
     """
     labels = {run.label for run in runs}
-    others = [folder for folder in RunFolder.all_in(root) if folder.label not in labels]
-    for folder in others:
+    fresh = [run for run in runs if not RunFolder.of(root, run).header_path.exists()]
+    for folder in RunFolder.all_in(root):
+        if folder.label in labels:
+            continue
         header = folder.header()
         assert header is not None
-        for run in runs:
-            is_kept = RunFolder.of(root, run).header_path.exists()
-            if is_kept or header.seed != run.settings.seed or not _names_its_algorithm(run, header.label):
+        for run in fresh:
+            if header.seed != run.settings.seed:
                 continue
-            if _names_its_algorithm(run, run.label) and not changes_of(header, configs[run.name], run.settings):
+            is_spelled = _names_its_algorithm(run, run.label) and _names_its_algorithm(run, header.label)
+            if is_spelled and not changes_of(header, configs[run.name], run.settings):
                 raise InputError(
                     f"{root} holds '{run.label}' already, as '{header.label}': their options are equal; write "
                     f"'{header.label}', or choose another folder with out"

@@ -114,17 +114,20 @@ def _object_name(value: Any) -> str:
 
 def matches_stored(stored: Any, current: Any) -> bool:
     """Whether two names are equal; the stored one may be of an older version, without the values of modules."""
-    return stored == current or (isinstance(current, str) and stored == _VALUES.sub("", current))
+    if stored == current:
+        return True
+    return isinstance(current, str) and stored == _VALUES.sub("", current)
 
 
 def _values_of(module: nn.Module) -> str:
     """The attributes of a module and its parts, most of which its text does not show; tensors by their content."""
     values = []
     for path, part in module.named_modules():
-        prefix = f"{path}." if path else ""
-        attributes = {name: value for name, value in vars(part).items() if name[0] != "_" and name != "training"}
-        for name, value in sorted(attributes.items()):
-            values.append(f"{prefix}{name}={_argument(value)}")
+        for name, value in sorted(vars(part).items()):
+            if name.startswith("_") or name == "training":
+                continue
+            place = f"{path}.{name}" if path else name
+            values.append(f"{place}={_argument(value)}")
     for name, tensor in (*module.named_buffers(), *module.named_parameters()):
         values.append(f"{name}={_argument(tensor)}")
     listed = ", ".join(values).replace("{", "(").replace("}", ")")

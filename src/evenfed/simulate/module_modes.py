@@ -22,7 +22,7 @@ def evaluated_modules(model: nn.Module, batch_norm: BatchNorm) -> frozenset[str]
 
     A model that is in evaluation mode as a whole (as pretrained ones are handed out) trains as a whole.
     """
-    names = set()
+    names: set[str] = set()
     for name, module in model.named_modules():
         set_apart = model.training and not module.training
         is_frozen_norm = batch_norm == "frozen" and isinstance(module, BatchNormLayer)
@@ -79,12 +79,17 @@ def parameters_without_gradient(
     with torch.enable_grad(), own_random_numbers(targets.device), wherever_weights_lie():
         total = loss(trees.outputs(model, inputs), targets).sum()
         gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
-    return frozenset(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
+    names: set[str] = set()
+    for name, gradient in zip(trained, gradients, strict=True):
+        if gradient is None:
+            names.add(name)
+    return frozenset(names)
 
 
 def own_random_numbers(device: torch.device) -> AbstractContextManager[None]:
     """Torch's generators are afterwards as they were."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    devices = [device] if device.type == "cuda" else []
+    return torch.random.fork_rng(devices=devices)
 
 
 def _random_state(device: torch.device) -> Tensor:

@@ -191,7 +191,7 @@ class Problem:
         names = module_modes.parameters_without_gradient(probe, self.loss, inputs, targets)
         parameters = self.layout.unflatten(self.theta)
         assert isinstance(parameters, dict)
-        flags = {name: torch.full_like(tensor, name in names, dtype=torch.bool) for name, tensor in parameters.items()}
+        flags = {name: torch.full_like(entries, name in names).bool() for name, entries in parameters.items()}
         return self.layout.flatten(flags) if names else None
 
     @property
