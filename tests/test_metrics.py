@@ -155,6 +155,27 @@ def test_a_metric_that_has_no_value_anywhere_is_refused_before_round_1():
         evenfed.train(line(), regression(), loss="mse", score=metric, **CPU)
     with pytest.raises(evenfed.InputError, match="give another"):
         evenfed.Metric(broken, name="loss")
+    endless = evenfed.Metric(lambda outputs, targets: np.inf, name="endless", whole_client=True)
+    with pytest.raises(evenfed.InputError, match=r"'endless' has no value for any client.*no finite number"):
+        evenfed.train(line(), regression(), loss="mse", score=endless, **CPU)
+
+
+@ENGINES
+@pytest.mark.parametrize("whole_client", [True, False])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_infinite_score_is_no_figure(engine, whole_client):
+    clients = regression()
+    highest = [float(client.test[1].max()) for client in clients]
+    limit = sorted(highest)[-2]
+
+    def score(outputs, targets):
+        high = 1.0 * (targets > limit)
+        return float(np.sum(high / (1 - high))) if whole_client else high / (1 - high)  # infinity where it is high
+
+    metric = evenfed.Metric(score, name="own", whole_client=whole_client)
+    result = evenfed.train(line(), clients, loss="mse", score=metric, engine=engine, **CPU)
+    assert np.isnan(result.accuracy).tolist() == [value > limit for value in highest]
+    assert result.fairness.worst == 0 and "own" in str(result)
 
 
 def test_a_metric_that_compares_every_output_with_every_target_is_refused():

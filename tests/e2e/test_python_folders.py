@@ -216,11 +216,8 @@ def test_a_run_that_a_callback_stopped_stays_stopped(tmp_path):
     same(longer, evenfed.train(*given, rounds=6, callbacks=stop, **CPU))
 
 
-class Halved(nn.Module):
-    def __repr__(self):
-        return object.__repr__(self)
-
-    def forward(self, outputs, targets):
+class Halved:
+    def __call__(self, outputs, targets):
         return half_loss(outputs, targets)
 
 
@@ -231,6 +228,80 @@ def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
         extended = evenfed.train(small_model(), federation(), rounds=2, loss=Halved(), out=tmp_path, **CPU)
     assert len(extended.records) == 2
     assert extended.records[0].seconds == first.records[0].seconds  # another object of the class goes on with the run
+
+
+def as_an_older_version(folder: Path, loss: str) -> None:
+    path = folder / "semi_vred" / "seed-0" / "header.json"
+    header = json.loads(path.read_text())
+    del header["config"]["model"]["evaluated"]
+    header["config"]["model"]["loss"] = loss
+    path.write_text(json.dumps(header))
+
+
+def test_a_loss_module_is_known_by_all_its_values(tmp_path):
+    def trained(rounds, **options):
+        loss = nn.CrossEntropyLoss(reduction="none", **options)
+        return evenfed.train(small_model(), federation(), rounds=rounds, loss=loss, out=tmp_path, **CPU)
+
+    weights = torch.tensor([1.0, 50.0, 1.0])
+    trained(1, weight=weights)
+    for other in ({}, {"weight": weights + 1}, {"weight": weights, "label_smoothing": 0.3}):
+        with pytest.raises(evenfed.InputError, match=r"model\.loss: .*CrossEntropyLoss"):
+            trained(2, **other)
+    as_an_older_version(tmp_path, "torch.nn.modules.loss.CrossEntropyLoss: CrossEntropyLoss()")
+    assert len(trained(2, weight=weights).records) == 2
+    as_an_older_version(tmp_path, "torch.nn.modules.loss.MSELoss: MSELoss()")
+    with pytest.raises(evenfed.InputError, match=r"model\.loss"):
+        trained(3, weight=weights)
+
+
+def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    evenfed.train(model, federation(), rounds=1, out=tmp_path, **CPU)
+    model[1].eval()
+    with pytest.raises(evenfed.InputError, match=r"model\.evaluated: \[\] there, \['1'\] here"):
+        evenfed.train(model, federation(), rounds=2, out=tmp_path, **CPU)
+    as_an_older_version(tmp_path, "evenfed.losses.cross_entropy")
+    assert len(evenfed.train(model.train(), federation(), rounds=2, out=tmp_path, **CPU).records) == 2
+
+
+def test_the_same_configuration_in_another_spelling_resumes(tmp_path):
+    given = (small_model(), federation(), "semi_vred")
+    auto = {**CPU, "device": "auto" if not torch.cuda.is_available() else "cpu"}
+    momentum = {"name": "sgd", "momentum": 0.9}
+    for out, (first, second) in {
+        "name": ({"name": "sgd"}, "sgd"),
+        "defaults": ("sgd", {"name": "sgd", "nesterov": False}),
+        "options": (momentum, {"dampening": 0, **momentum}),
+    }.items():
+        evenfed.train(*given, rounds=1, optimizer=first, out=tmp_path / out, **auto)
+        resumed = evenfed.train(
+            *given, rounds=2, optimizer=second, lr_schedule={"name": "constant"}, out=tmp_path / out, **CPU
+        )
+        assert len(resumed.records) == 2
+        with pytest.raises(evenfed.InputError, match=r"train\.optimizer"):
+            evenfed.train(*given, rounds=2, optimizer={"name": "sgd", "momentum": 0.5}, out=tmp_path / out, **CPU)
+
+
+def test_an_entry_is_not_trained_again_under_another_spelling(tmp_path):
+    given = {"model": small_model(), "clients": federation(), "rounds": 1, "out": tmp_path, **CPU}
+    evenfed.train(algorithm="semi_vred", **given)
+    told = r"holds 'semi_vred\[beta=0.2\]' already, as 'semi_vred'"
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.train(algorithm="semi_vred[beta=0.2]", **given)
+    with pytest.raises(evenfed.InputError, match=told):
+        evenfed.compare(algorithms=["semi_vred[beta=0.2]"], seeds=1, **given)
+    evenfed.train(algorithm="semi_vred[beta=0.3]", **given)
+    compared = evenfed.compare(algorithms={"mine": "semi_vred"}, seeds=1, **given)
+    assert list(compared) == ["fedavg", "mine"]
+
+
+def test_a_folder_is_named_by_a_path(tmp_path):
+    result = evenfed.train(small_model(), federation(), rounds=1, **CPU)
+    for call in (result.save, evenfed.load, lambda out: compared(out)):
+        for path in (5, True, b"runs", ""):
+            with pytest.raises(evenfed.InputError, match=r"the folder .*give .*'runs/mine'"):
+                call(path)
 
 
 def test_a_schedule_over_all_rounds_cannot_be_extended_and_one_of_fixed_length_can(tmp_path):

@@ -53,7 +53,7 @@ def test_another_comparisons_packed_file_is_not_replaced(small, edited, evenfed,
     before = (tmp_path / "kept" / "runs.tar.xz").read_bytes()
     other = edited(lambda label, seed, header, rounds: header["config"]["data"].update(seed=7))
     done = evenfed("pack", other, tmp_path / "kept")
-    assert done.returncode == 2 and "holds another comparison (seed: 0 there, 7 here)" in done.stderr
+    assert done.returncode == 2 and "holds another comparison (data.seed: 0 there, 7 here)" in done.stderr
     assert (tmp_path / "kept" / "runs.tar.xz").read_bytes() == before
     fewer = tmp_path / "fewer"
     shutil.copytree(small, fewer)

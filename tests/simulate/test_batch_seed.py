@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import evenfed
+from evenfed.comparison.runs import FLOOR_NAMES
 
 CPU = {"device": "cpu", "rounds": 3, "batch_size": 4, "lr": 0.3}
 
@@ -64,6 +65,8 @@ def test_which_repetitions_a_comparison_runs(clients, noise_floor, batch_size, l
         assert again.settings.batch_seed == 1_000_000 and again.seed == usual.seed == 0
         np.testing.assert_array_equal(again.records[0].losses, usual.records[0].losses)
         assert compared.noise_floor.label == "fedavg, other batches"
+    for label, name in FLOOR_NAMES.items():
+        assert (name in str(compared)) == (label in labels)
 
 
 def test_a_comparison_on_disk_resumes_its_floor_and_tells_it_from_fedavg(clients, tmp_path):
@@ -87,3 +90,9 @@ def test_mistakes_are_told(clients):
         evenfed.compare(linear, clients, batch_seed=3)
     with pytest.raises(evenfed.InputError, match="'batches', 'seeds' or 'both'"):
         evenfed.compare(linear, clients, noise_floor="batch")
+
+
+@pytest.mark.parametrize("label", ["fedavg-other-batches", "fedavg-other-seeds"])
+def test_no_entry_takes_the_noise_floors_labels(clients, label):
+    with pytest.raises(evenfed.InputError, match=f"the label '{label}' stands for the noise floor"):
+        evenfed.compare(linear, clients, {label: "vred"}, rounds=1, noise_floor=False)

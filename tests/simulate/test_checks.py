@@ -116,6 +116,15 @@ class InPlace(nn.Linear):
         return super().forward(x)
 
 
+class Tempered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs, targets):
+        return losses.cross_entropy(outputs * self.temperature, targets)
+
+
 BAD = {
     "broadcast loss": (logit, total, {"loss": squared}, r"loss gave \[8, 8\] for 8 examples.*\[8, 1\].*targets \[8\]"),
     "torch's broadcast loss": (logit, total, {"loss": nn.MSELoss(reduction="none")}, r"losses\.mse"),
@@ -179,6 +188,18 @@ BAD = {
         positive,
         {"augment": lambda batch, draw: batch[:, :2]},
         r"what augment makes, inputs \[2\] float32 of \[4\]",
+    ),
+    "an augmentation that drops examples of longer batches": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"augment": lambda batch, draw: batch[:3]},
+        "augment made 3 examples of",
+    ),
+    "a loss with parameters to train": (
+        lambda: nn.Linear(4, 2),
+        positive,
+        {"loss": Tempered()},
+        r"parameters of its own \(temperature\).*put them into the model",
     ),
     "a model that writes to its inputs": (InPlace, positive, {}, "changes its inputs in place"),
     "no gradient": (lambda: nn.Linear(4, 2), positive, {"loss": scores.top1}, "no gradient"),

@@ -60,9 +60,9 @@ def problem_of(settings, module=None, people=None):
     return Problem.of(module or model(), people or clients(), settings)
 
 
-def by_torch(settings, problem, client, rounds=1):
+def by_torch(settings, problem, client, rounds=1, make=model):
     """The parameters after local training in a plain loop with torch.optim."""
-    module = model()
+    module = make()
     start = torch.cat([p.detach().flatten() for p in module.parameters()])
     options = {"name": settings.optimizer} if isinstance(settings.optimizer, str) else dict(settings.optimizer)
     kind = CLASSES[options.pop("name").lower()]
@@ -75,7 +75,8 @@ def by_torch(settings, problem, client, rounds=1):
             batch = torch.from_numpy(rows[rows >= 0])
             loss = nn.functional.cross_entropy(module(inputs[batch]), targets[batch])
             flat = torch.cat([p.flatten() for p in module.parameters()])
-            loss = loss + settings.prox / 2 * (flat - start).square().sum()
+            if settings.prox:
+                loss = loss + settings.prox / 2 * (flat - start).square().sum()
             optimizer.zero_grad()
             loss.backward()
             if settings.clip is not None:
@@ -117,6 +118,30 @@ def test_the_gradient_is_clipped_with_the_pull_in_it_before_momentum_and_decay(e
     assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
     free = evenfed.Settings(lr=0.2, batch_size=4, local_epochs=4, optimizer=optimizer, prox=0.7, device="cpu")
     assert (trained(engine, problem, free) - expected).abs().max() > 1e-3
+
+
+class Partly(nn.Module):
+    """Of its three layers the loss depends on one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.used, self.detached, self.unused = (nn.Linear(5, 3).double() for _ in range(3))
+
+    def forward(self, x):
+        return self.used(x) + self.detached(x).detach()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("optimizer", ["adamw", {"name": "sgd", "momentum": 0.9, "weight_decay": 0.1}], ids=str)
+@pytest.mark.parametrize("prox", [0, 0.7])  # with it every parameter has a gradient
+def test_parameters_without_a_gradient_are_not_decayed(engine, optimizer, prox):
+    settings = evenfed.Settings(lr=0.1, batch_size=4, optimizer=optimizer, prox=prox, device="cpu")
+    problem = problem_of(settings, Partly())
+    expected = torch.stack([by_torch(settings, problem, k, make=Partly) for k in range(3)])
+    unused = (expected == problem.theta).all(0)
+    assert unused.sum() == (0 if prox else 36)
+    assert torch.allclose(trained(engine, problem, settings), expected, rtol=0, atol=1e-9)
 
 
 def test_local_steps_go_on_over_the_clients_data_reshuffled_at_each_pass():

@@ -16,6 +16,7 @@ from evenfed.local.training import LocalTraining
 from evenfed.simulate.engines.parallel import RANDOM, why_not_stacked
 from evenfed.simulate.engines.reference import Reference
 from evenfed.simulate.engines.slots import Slots
+from evenfed.simulate.engines.stackability import RANDOM_THROUGHOUT
 from evenfed.simulate.engines.stacked import Stacked
 from evenfed.simulate.engines.visiting import Visiting
 from evenfed.simulate.layers.dropout import Masks
@@ -205,3 +206,31 @@ def test_other_random_numbers_are_visited_by_one_worker_and_repeat():
     parallel = results["parallel"]
     assert RANDOM in parallel.engine and "1 worker" in parallel.engine
     assert torch.allclose(parallel.server.theta, results["reference"].server.theta, rtol=1e-9)
+
+
+class AlwaysRandom(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(6, 8), nn.Linear(8, 3), function
+
+    def forward(self, x):
+        return self.last(self.function(self.first(x)))
+
+
+@pytest.mark.parametrize("function", [F.gumbel_softmax, F.dropout])
+def test_random_numbers_in_evaluation_are_the_same_every_time(function, tmp_path):
+    torch.manual_seed(0)
+    model = AlwaysRandom(function)
+    options = {**OPTIONS, "rounds": 3, "progress": False}
+    whole, again, reference = (
+        evenfed.train(model, federation(), engine=engine, **options) for engine in ("parallel", "parallel", "reference")
+    )
+    assert RANDOM_THROUGHOUT in whole.engine and "1 worker" in whole.engine
+    evenfed.train(model, federation(), out=tmp_path, **{**options, "rounds": 1})
+    resumed = evenfed.train(model, federation(), out=tmp_path, **options)
+    assert torch.allclose(whole.server.theta, reference.server.theta, atol=1e-6)
+    for other in (again, resumed):
+        assert torch.equal(whole.server.theta, other.server.theta)
+        for one, two in zip(whole.records, other.records, strict=True):
+            np.testing.assert_array_equal(one.losses, two.losses)
+            np.testing.assert_array_equal(one.accuracy, two.accuracy)

@@ -86,7 +86,7 @@ def some_right(outputs, targets):
 @pytest.mark.parametrize(
     ("targets", "options"),
     [
-        (torch.rand(6), {"loss": "mse", "score": lambda outputs, targets: outputs[:, 0] - targets}),
+        (torch.rand(6), {"loss": "mse", "score": evenfed.Metric(lambda outputs, targets: outputs[:, 0] - targets)}),
         (torch.arange(6) % 3, {"score": some_right}),
         (torch.arange(6) % 3, {"score": evenfed.Metric(some_right, name="half")}),
         (torch.arange(6) * 300, {"loss": lambda outputs, targets: outputs.mean(1)}),

@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 import pickle
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import evenfed
@@ -155,8 +157,12 @@ def test_a_saved_result_comes_back_with_personal_models_buffers_and_odd_names(di
     inputs = federation()[3].test[0]
     assert torch.equal(filled.model(inputs), ditto.model(inputs))
     assert torch.equal(filled.client_model(2)(inputs), ditto.client_model(2)(inputs))
-    with pytest.raises(evenfed.InputError, match="client=5: there are 5; give a position from 0 to 4"):
-        ditto.client_model(5)
+    assert torch.equal(filled.client_model(ODD)(inputs), ditto.client_model(0)(inputs))
+    for unknown in (5, -1, 1.0, True, None):
+        with pytest.raises(evenfed.InputError, match=r"there are 5; give a name, or a position from 0 to 4"):
+            ditto.client_model(unknown)
+    with pytest.raises(evenfed.InputError, match="unknown client 'nobody'; give a name, or a position from 0 to 4"):
+        ditto.client_model("nobody")
     same(ditto, evenfed.load(tmp_path / "r" / "ditto" / "seed-0"))
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or (file.suffix in (".json", ".jsonl", ".safetensors", "") and file.name != "pickle")
@@ -241,6 +247,8 @@ def test_code_comes_back_by_name_only(tmp_path):
         (nn.Linear(6, 3), "another model"),
         (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), r"0.weight \[4, 6\] there, \[5, 6\]"),
         (nn.Sequential(*normalised(), nn.Linear(3, 3)), "3.weight, which was not trained"),
+        (nn.Sequential(*normalised()[:2], nn.Tanh(), nn.Linear(4, 3)), "another model"),
+        (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=0.5), nn.Linear(4, 3)), "layers or their options"),
         ("Net", "give a torch.nn.Module"),
     ],
 )
@@ -314,10 +322,16 @@ def scaled(factor):
     return loss
 
 
+def called(loss):
+    return lambda outputs, targets: loss(outputs, targets)
+
+
 def test_functions_are_named_by_what_they_do():
     assert name_of(scaled(2)) != name_of(scaled(3)) and name_of(scaled(2)) == name_of(scaled(2))
     assert name_of(lambda x: x + 1) != name_of(lambda x: x + 2)
-    assert "reduction='none'" not in name_of(nn.CrossEntropyLoss(reduction="none"))
+    weighted = nn.CrossEntropyLoss(torch.tensor([1.0, 2.0]), reduction="none")
+    assert re.search(r"\{.*reduction='none', weight=float32 \[2\] #\w{8}\}$", name_of(weighted))
+    assert name_of(called(weighted)) == name_of(called(weighted)) != name_of(called(nn.CrossEntropyLoss()))
     partial = functools.partial(nn.functional.cross_entropy, reduction="none")
     assert name_of(partial) == "partial(torch.nn.functional.cross_entropy, reduction='none')"
 
@@ -401,6 +415,28 @@ class Turning(Algorithm):
         first = torch.zeros(len(round.ids)).double()
         first[0] = 1.0
         return Plan(round.ids, first if round.index < self.forwards else -first), memory
+
+
+class TiedAndFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.one, self.two, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return self.last(self.two(self.one(self.frozen(x))))
+
+
+def test_a_models_state_dict_holds_frozen_and_tied_parameters_too(tmp_path):
+    result = evenfed.train(TiedAndFrozen(), federation(), rounds=1, out=tmp_path, **CPU)
+    file = load_file(result.folder / "model.safetensors")
+    assert result.model.state_dict().keys() - file.keys() == {"frozen.weight", "frozen.bias", "two.weight"}
+    torch.save(result.model.state_dict(), tmp_path / "model.pt")
+    plain = TiedAndFrozen()
+    plain.load_state_dict(torch.load(tmp_path / "model.pt"))
+    inputs = federation()[0].test[0]
+    assert torch.equal(plain(inputs), result.model(inputs))
 
 
 @pytest.mark.filterwarnings("ignore:.*broke down")

@@ -103,9 +103,11 @@ class SparseModel(nn.Module):
         (nn.LazyLinear(3), "weight has no shape yet"),
         (nn.Linear(4, 3, device="meta"), "weight is on the meta device"),
         (SparseModel(), "weight is sparse"),
+        (torch.jit.script(nn.Linear(4, 3)), "give the Python module"),
+        (torch.jit.trace(nn.Linear(4, 3), torch.zeros(1, 4)), "give the Python module"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.filterwarnings("ignore:Lazy modules", "ignore:.*torch.jit")
 def test_models(model, told):
     with pytest.raises(InputError, match=told):
         train(model)

@@ -184,7 +184,7 @@ def compare(
             warnings.warn(advice, stacklevel=2)
     folder = None
     if out is not None:
-        folder = Path(out)
+        folder = folder_named(out)
         earlier = read_order(folder) or []
         order = dict.fromkeys([*by_label, *earlier])
         write_order(folder, list(order))

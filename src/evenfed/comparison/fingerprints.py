@@ -12,6 +12,7 @@ from .. import trees
 from ..clients.client import Pool
 from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
+from ..simulate.module_modes import evaluated_modules
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .analysis.configuration import config_of
@@ -61,6 +62,14 @@ def headers(
             judged_classes=judged_classes,
         )
     return by_name
+
+
+def structure_hash(model: nn.Module) -> str:
+    """Of the layers and their options, as the model shows them."""
+    structure = repr(model)
+    if " at 0x" in structure:  # an address, which changes from process to process
+        structure = ""
+    return _text_hash(structure)
 
 
 def frozen_hash(model: nn.Module) -> str | None:
@@ -121,13 +130,11 @@ def _model(problem: Problem) -> dict[str, Any]:
         shape = list(tensor.shape)
         parts.append(f"{name} {shape} {tensor.dtype} {tensor.requires_grad}")
     parameters = "\n".join(parts)
-    structure = repr(model)
-    if " at 0x" in structure:  # an address, which changes from process to process
-        structure = ""
     return {
         "name": name_of(type(model)),
         "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
-        "structure": _text_hash(structure),
+        "structure": structure_hash(model),
+        "evaluated": sorted(evaluated_modules(model, "shared")),
         "loss": name_of(problem.loss),
         "score": None if problem.score is None else name_of(problem.score),
     }

@@ -18,9 +18,10 @@ from ..settings import Settings
 from ..simulate.state import State
 from .analysis.entry_order import read_order
 from .federations import comparison_in
-from .fingerprints import frozen_hash
+from .fingerprints import frozen_hash, structure_hash
 from .result import Comparison, Result
 from .runs import FLOOR_NAMES
+from .storage.conflicts import folder_named
 from .storage.folder import RunFolder
 from .storage.header import Header, Table
 from .storage.pack import unpacked
@@ -42,7 +43,7 @@ def load(
     if last_rounds is not None:
         check_whole("last_rounds", last_rounds, 1)
     model = copy.deepcopy(model)  # one for all results, whatever becomes of the user's own
-    root = comparison_in(Path(path))
+    root = comparison_in(folder_named(path))
     if not root.is_dir():
         raise InputError(f"there is no folder {root}; give one that `save`, `out=` or `evenfed compare` has written")
     if RunFolder(root).header() is not None:
@@ -101,6 +102,13 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
                 f"{folder.path} holds rounds but no parameters for `model`, as packed results do; leave model out"
             )
         _check_kind(model, state, folder)
+        described = header.config.get("model") or {}
+        structure = described.get("structure")  # of a model from Python
+        if structure not in (None, structure_hash(model)):
+            raise InputError(
+                f"{folder.path} was trained with another model: its parameters have these names and shapes, but its "
+                "layers or their options are others (print shows them); give the same"
+            )
         if header.frozen not in (None, frozen_hash(model)):
             raise InputError(
                 f"{folder.path} was trained with other frozen parameters than those of the model given; they are not "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..clients.pooling import ClientsLike
 from ..core.algorithm import Algorithm
 from ..core.average import ModelState
+from ..core.choices import position_of
 from ..core.errors import InputError
 from ..core.server import Record, Server
 from ..core.words import counted
@@ -177,11 +178,9 @@ class Result(display.Shown):
         """Share of the weight placed differently from FedAvg, from 0 to 1, averaged over rounds."""
         return self.history.moved
 
-    def client_model(self, client: int) -> nn.Module:
-        """The model that serves this client: its own, or with its own BatchNorm layers, if the run trains such."""
-        clients = len(self.server.sizes)
-        if not 0 <= client < clients:
-            raise InputError(f"client={client}: there are {clients}; give a position from 0 to {clients - 1}")
+    def client_model(self, client: int | str) -> nn.Module:
+        """The model that serves the client with this name or position; its own (layers), if the run trains such."""
+        client = position_of("client", client, self.client_names)
         norms = None if self.state is None else self.state.norms
         deployed = self.server.deployed
         if norms is not None:
@@ -301,13 +300,17 @@ class Comparison(display.Shown, Labelled[Result]):
     @property
     def noise_floor(self) -> EntryFigures | None:
         """The row of FedAvg with other batches, or else with other seeds, compared with FedAvg."""
-        if not self.floor:
-            return None
-        label = self.floor[0].label
-        repeated = [result for result in self.floor if result.label == label]
+        return next(iter(self._noise_floors), None)
+
+    @property
+    def _noise_floors(self) -> list[EntryFigures]:
         baseline = _histories(self.results.get("fedavg", []))
-        floor = _histories(repeated)[: len(baseline)]
-        return row(FLOOR_NAMES[label], floor, baseline)
+        rows = []
+        for label, name in FLOOR_NAMES.items():
+            repeated = [result for result in self.floor if result.label == label]
+            if repeated:
+                rows.append(row(name, _histories(repeated)[: len(baseline)], baseline))
+        return rows
 
     def suppression(self, label: str) -> list[Suppression]:
         """The paper's Table 2 for one entry at the last round, one per seed."""
@@ -387,7 +390,7 @@ class Comparison(display.Shown, Labelled[Result]):
             notes += notes_on(label, _histories(results))
         if self.folder is not None:
             notes.append(f"Kept in {self.folder}.")
-        return [brief.of_comparison(title, self.rows, self.noise_floor, notes)]
+        return [brief.of_comparison(title, self.rows, self._noise_floors, notes)]
 
 
 def _histories(results: Sequence[Result]) -> list[History]:

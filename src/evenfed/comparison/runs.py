@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from ..core.errors import InputError
 from ..core.scalars import unwrapped
 from ..settings import Settings
 from ..simulate.state import Run
+from .analysis.configuration import Configuration
+from .storage.conflicts import changes_of
+from .storage.folder import RunFolder
 from .variants import Variant
 
 MOST_SEEDS = 10_000
@@ -50,6 +54,8 @@ def plan_runs(
     runs = []
     floor = []
     for variant in variants:
+        if variant.label in FLOOR_NAMES:
+            raise InputError(f"the label '{variant.label}' stands for the noise floor; give that entry another label")
         settings = dataclasses.replace(shared, **variant.options)
         for seed in seeds:
             seeded = dataclasses.replace(settings, seed=seed)
@@ -68,7 +74,7 @@ def refuse_repeated(runs: Sequence[Run], from_file: Collection[str] = ()) -> Non
     first_seed = runs[0].settings.seed
     spelled = []
     for run in runs:
-        if run.settings.seed == first_seed and _names_its_algorithm(run):
+        if run.settings.seed == first_seed and _names_its_algorithm(run, run.label):
             spelled.append(run)
     for first, second in itertools.combinations(spelled, 2):
         if first.label in from_file and second.label in from_file:
@@ -80,10 +86,33 @@ def refuse_repeated(runs: Sequence[Run], from_file: Collection[str] = ()) -> Non
             )
 
 
-def _names_its_algorithm(run: Run) -> bool:
-    """Whether the label is the algorithm's name, in some spelling, and not one of the user's own."""
+def refuse_respelled(root: Path, runs: Sequence[Run], configs: Mapping[str, Configuration]) -> None:
+    """Raise if the folder holds one of the runs under another spelling of its entry.
+
+    `configs`: by the run's name, all that decides its result.
+    """
+    labels = {run.label for run in runs}
+    fresh = [run for run in runs if not RunFolder.of(root, run).header_path.exists()]
+    for folder in RunFolder.all_in(root):
+        if folder.label in labels:
+            continue
+        header = folder.header()
+        assert header is not None
+        for run in fresh:
+            if header.seed != run.settings.seed:
+                continue
+            is_spelled = _names_its_algorithm(run, run.label) and _names_its_algorithm(run, header.label)
+            if is_spelled and not changes_of(header, configs[run.name], run.settings):
+                raise InputError(
+                    f"{root} holds '{run.label}' already, as '{header.label}': their options are equal; write "
+                    f"'{header.label}', or choose another folder with out"
+                )
+
+
+def _names_its_algorithm(run: Run, label: str) -> bool:
+    """Whether a label is the algorithm's name, in some spelling, and not one of the user's own."""
     try:
-        return Variant.parse(run.label).algorithm == run.algorithm
+        return Variant.parse(label).algorithm == run.algorithm
     except InputError:
         return False
 

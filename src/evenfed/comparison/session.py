@@ -15,6 +15,7 @@ from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .analysis.configuration import Configuration
 from .driver import EngineKey, Listener, Training, drive, engine_key
+from .runs import refuse_respelled
 from .storage.conflicts import refuse_other, refuse_other_data
 from .storage.disk_sink import DiskSink, StopRequested
 from .storage.folder import RunFolder
@@ -29,6 +30,7 @@ def unfinished(root: Path, runs: Sequence[Run], configs: Mapping[str, Configurat
 
     `configs`: by the run's name, all that decides its result.
     """
+    refuse_respelled(root, runs, configs)
     waiting = []
     for run in runs:
         folder = RunFolder.of(root, run)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import InputError, shown, unknown
+from .scalars import unwrapped
 
 Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,6 +67,23 @@ def _options_of(kind: type) -> list[str]:
     """What the class takes by keyword; cached, for it is asked in every round."""
     parameters = inspect.signature(kind).parameters
     return [name for name in parameters if name not in _GIVEN_APART]
+
+
+def position_of(what: str, choice: Any, names: Sequence[str]) -> int:
+    """Of the one with this name, or the position itself.
+
+    >>> position_of("client", "b", ["a", "b"]), position_of("client", 0, ["a", "b"])
+    (1, 0)
+    """
+    ways = f"give a name, or a position from 0 to {len(names) - 1}"
+    if isinstance(choice, str):
+        if choice not in names:
+            raise unknown(what, choice, names, hint=f"{ways}.")
+        return names.index(choice)
+    position = unwrapped(choice)
+    if type(position) is not int or not 0 <= position < len(names):
+        raise InputError(f"{what}={shown(choice)}: there are {len(names)}; {ways}")
+    return position
 
 
 def function_of(

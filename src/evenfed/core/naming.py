@@ -3,13 +3,18 @@
 import contextlib
 import functools
 import hashlib
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from .errors import InputError
 
 _KEY = "callable"
+_VALUES = re.compile(r" \{[^{}]*\}")  # of a module, in its name
 _LIBRARIES = ("torch", "evenfed", "numpy", "builtins", "sklearn")
 
 
@@ -88,16 +93,54 @@ def is_known_by_class_only(value: Any) -> bool:
     """Whether two objects that act differently may have the same name."""
     if isinstance(value, functools.partial):
         return is_known_by_class_only(value.func)
-    return not hasattr(value, "__qualname__") and _shows_address(value)
+    is_shown = hasattr(value, "__qualname__") or isinstance(value, nn.Module)
+    return not is_shown and _shows_address(value)
 
 
 def _object_name(value: Any) -> str:
-    """Its own text, or its class if the text holds an address, which changes from process to process."""
+    """Its own text, or its class if the text holds an address, which changes from process to process.
+
+    >>> name_of(nn.MSELoss(reduction="none"))
+    "torch.nn.modules.loss.MSELoss: MSELoss() {reduction='none'}"
+    """
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if _shows_address(value):
-        return name
-    return f"{name}: {value!r}"
+    if not _shows_address(value):
+        name = f"{name}: {value!r}"
+    if isinstance(value, nn.Module):
+        name += _values_of(value)
+    return name
+
+
+def matches_stored(stored: Any, current: Any) -> bool:
+    """Whether two names are equal; the stored one may be of an older version, without the values of modules."""
+    if stored == current:
+        return True
+    return isinstance(current, str) and stored == _VALUES.sub("", current)
+
+
+def _values_of(module: nn.Module) -> str:
+    """The attributes of a module and its parts, most of which its text does not show; tensors by their content."""
+    values = []
+    for path, part in module.named_modules():
+        for name, value in sorted(vars(part).items()):
+            if name.startswith("_") or name == "training":
+                continue
+            place = f"{path}.{name}" if path else name
+            values.append(f"{place}={_argument(value)}")
+    for name, tensor in (*module.named_buffers(), *module.named_parameters()):
+        values.append(f"{name}={_argument(tensor)}")
+    listed = ", ".join(values).replace("{", "(").replace("}", ")")
+    return f" {{{listed}}}"
+
+
+def _tensor_name(tensor: Tensor) -> str:
+    """Type, shape and a hash of the content."""
+    entries = tensor.detach().cpu().contiguous().flatten()
+    content = entries.view(torch.uint8).numpy()
+    digest = hashlib.blake2b(content.data, digest_size=4).hexdigest()
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return f"{kind} {list(tensor.shape)} #{digest}"
 
 
 def _shows_address(value: Any) -> bool:
@@ -119,6 +162,8 @@ def _closed_over(function: Any) -> str:
 
 
 def _argument(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return _tensor_name(value)
     if callable(value) or _shows_address(value):
         return name_of(value)
     return repr(value)

@@ -22,14 +22,15 @@ _WIDTH = 100
 def of_comparison(
     title: str,
     rows: Sequence[EntryFigures],
-    floor: EntryFigures | None,
+    floors: Sequence[EntryFigures],
     notes: Sequence[str] = (),
 ) -> Table:
     """One line per entry: means over seeds and their spread, in the last rounds."""
     lines = []
-    for entry in filter(None, (*rows, floor)):
-        cells = metric_cells(entry, late=True)
-        lines.append(Line(entry.label, cells, control=entry is floor))
+    for entries, is_floor in ((rows, False), (floors, True)):
+        for entry in entries:
+            cells = metric_cells(entry, late=True)
+            lines.append(Line(entry.label, cells, control=is_floor))
     table = _table(title, rows[0].metric, lines, notes)
     return table.with_best()
 

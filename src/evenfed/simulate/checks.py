@@ -245,7 +245,12 @@ def check_factory(make: Callable[[], nn.Module]) -> None:
 
 
 def check_parameters(model: nn.Module) -> None:
-    """Refuse parameters and buffers without values, or that are not dense."""
+    """Refuse parameters and buffers without values, or that are not dense, and scripts of torch.jit."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "model is a script of torch.jit (scripted or traced), which cannot be trained here; give the Python module "
+            "it was made from"
+        )
     named = [*model.named_parameters(), *model.named_buffers()]
     for name, tensor in named:
         if is_lazy(tensor):
@@ -335,6 +340,7 @@ def checked_functions(
 ) -> tuple[LossFunction, LossFunction | None]:
     """The loss and the score, tried on a few examples of each kind: what cannot be right is refused."""
     chosen = loss or cross_entropy
+    _refuse_parameters(chosen)
     pools = []
     probes = []
     highest = -1
@@ -373,6 +379,17 @@ def checked_functions(
         probes[-1].check_score(score)
         check_counted(score, judged, whose_last)
     return chosen, score
+
+
+def _refuse_parameters(loss: object) -> None:
+    if not isinstance(loss, nn.Module):
+        return
+    trainable = [name for name, parameter in loss.named_parameters() if parameter.requires_grad]
+    if trainable:
+        raise InputError(
+            f"loss has trainable parameters of its own ({', '.join(trainable)}), and only the model's are trained; put "
+            "them into the model, or freeze them with loss.requires_grad_(False)"
+        )
 
 
 def _part_of_client(names: Sequence[str], part: str, client: int) -> str:

@@ -131,7 +131,7 @@ def held_out(server: Server, problem: Problem, engine: Engine) -> Scores:
         (answer,) = engine.scores([question], pool, functions)
         scored[loss_field] = answer.means[0].numpy()
         if problem.score is not None:
-            scored[score_field] = answer.means[1].numpy()
+            scored[score_field] = _finite(answer.means[1])
         elif problem.whole_client is not None:
             scored[score_field] = _of_whole_clients(problem.whole_client, question, problem, pool)
     return scored
@@ -173,7 +173,7 @@ def check(problem: Problem) -> None:
         _check_score(problem, pool)
         return
     worker = Worker(problem)
-    reason = "it is not a number"
+    reason = "it is no finite number"
     for client in pool.with_rows:
         try:
             value = _call(metric, worker, pool, client)
@@ -322,11 +322,16 @@ def _by_field(problem: Problem, means: Tensor, ids: Tensor) -> Scores:
     """[len(functions), len(ids)] by the record's field."""
     scored = {"test_losses": means[0].numpy()}
     if problem.score is not None:
-        scored["accuracy"] = means[1].numpy()
+        scored["accuracy"] = _finite(means[1])
         if problem.padding is not None:
             unpadded = means[2] / problem.real_positions()[ids]
             scored["unpadded"] = unpadded.numpy()
     return scored
+
+
+def _finite(figures: Tensor) -> NDArray[np.float64]:
+    """NaN in place of infinity: such a client has no figure."""
+    return torch.where(figures.isfinite(), figures, torch.nan).numpy()
 
 
 def _of_whole_clients(
@@ -357,7 +362,8 @@ def _quiet_value(metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -
     assert metric.function is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's, about clients with one class
-        return float(metric.function(outputs, targets))
+        value = float(metric.function(outputs, targets))
+    return value if np.isfinite(value) else float("nan")
 
 
 def _outputs(worker: Worker, pool: Pool, client: int) -> tuple[NDArray[Any], NDArray[Any]]:

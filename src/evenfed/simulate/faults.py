@@ -16,7 +16,8 @@ from ..core.errors import InputError, first_line
 from ..losses import Functions
 from ..losses import values as values_of
 from .layers.recurrent import wherever_weights_lie
-from .problem import Problem, private_copy
+from .module_modes import private_copy
+from .problem import Problem
 
 _ROWS_AT_ONCE = 1024
 _UNSEEN = "unseen"  # clients that do not train

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from .problem import Model, Problem, buffers_of, initial_model, theta_of
+from .module_modes import buffers_of
+from .problem import Model, Problem, initial_model, theta_of
 
 
 class InitialModels:

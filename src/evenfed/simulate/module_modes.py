@@ -1,8 +1,18 @@
-"""Which modules of a model train: those that the user put into evaluation mode stay there."""
+"""Which parts of a model train, and what a pass over a few examples shows of it.
 
-from torch import nn
+Modules that the user put into evaluation mode stay there.
+"""
 
+import copy
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from .. import trees
+from ..losses import LossFunction
 from ..settings import BatchNorm
+from .layers.recurrent import wherever_weights_lie
 
 BatchNormLayer = nn.modules.batchnorm._BatchNorm
 
@@ -12,7 +22,7 @@ def evaluated_modules(model: nn.Module, batch_norm: BatchNorm) -> frozenset[str]
 
     A model that is in evaluation mode as a whole (as pretrained ones are handed out) trains as a whole.
     """
-    names = set()
+    names: set[str] = set()
     for name, module in model.named_modules():
         set_apart = model.training and not module.training
         is_frozen_norm = batch_norm == "frozen" and isinstance(module, BatchNormLayer)
@@ -29,3 +39,61 @@ def put_in_training(model: nn.Module, evaluated: frozenset[str]) -> nn.Module:
             if name in evaluated:
                 module.training = False
     return model
+
+
+def private_copy(model: nn.Module) -> nn.Module:
+    """A copy with trained parameters and buffers of its own. Frozen parameters are shared: no engine writes to them."""
+    shared = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            shared[id(parameter)] = parameter
+    return copy.deepcopy(model, shared)
+
+
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the model's buffers, by name."""
+    buffers = {}
+    for name, buffer in model.named_buffers():
+        buffers[name] = buffer.detach().clone()
+    return buffers
+
+
+def draws_when_evaluated(model: nn.Module, inputs: trees.Inputs) -> bool:
+    """Whether a pass in evaluation mode moves the state of torch's random numbers."""
+    probe = copy.deepcopy(model).eval()
+    device = trees.device(inputs)
+    with torch.no_grad(), own_random_numbers(device), wherever_weights_lie():
+        before = _random_state(device)
+        trees.call(probe, inputs)
+        return not torch.equal(before, _random_state(device))
+
+
+def parameters_without_gradient(
+    model: nn.Module,
+    loss: LossFunction,
+    inputs: trees.Inputs,
+    targets: Tensor,
+) -> frozenset[str]:
+    """The names of trained parameters that the loss does not depend on."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with torch.enable_grad(), own_random_numbers(targets.device), wherever_weights_lie():
+        total = loss(trees.outputs(model, inputs), targets).sum()
+        gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+    names: set[str] = set()
+    for name, gradient in zip(trained, gradients, strict=True):
+        if gradient is None:
+            names.add(name)
+    return frozenset(names)
+
+
+def own_random_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """Torch's generators are afterwards as they were."""
+    devices = [device] if device.type == "cuda" else []
+    return torch.random.fork_rng(devices=devices)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return torch.cat(states)

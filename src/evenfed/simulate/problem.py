@@ -24,8 +24,8 @@ from ..local.training import LocalTraining
 from ..losses import Functions, LossFunction, per_example
 from ..metrics import ACCURACY, LOSS, Metric
 from ..settings import Settings
+from . import module_modes
 from .checks import ProblemProbe, check_factory, check_parameters, checked_functions
-from .module_modes import evaluated_modules, put_in_training
 from .target_checks import check_binary_pool, check_class_targets, check_counted, scores_classes
 from .totals import class_count, client_means, label_counts
 
@@ -122,14 +122,14 @@ class Problem:
         return cls(
             model=model,
             layout=layout,
-            buffers=buffers_of(model),
+            buffers=module_modes.buffers_of(model),
             train=train,
             judged=judged,
             loss=chosen_loss,
             score=chosen_score,
             client_names=client_names,
             device=device,
-            evaluated=evaluated_modules(model, settings.batch_norm),
+            evaluated=module_modes.evaluated_modules(model, settings.batch_norm),
             padding=padding,
             metric=_judged_by(settings.metric, metric, chosen_score or whole_client),
             whole_client=whole_client,
@@ -175,7 +175,24 @@ class Problem:
 
     def in_training(self, model: nn.Module) -> nn.Module:
         """`model`, put into training mode, except for the layers that stay in evaluation mode."""
-        return put_in_training(model, self.evaluated)
+        return module_modes.put_in_training(model, self.evaluated)
+
+    @cached_property
+    def draws_when_evaluated(self) -> bool:
+        """Whether the model takes random numbers from torch in evaluation mode too."""
+        pool = self.train if len(self.train.targets) else self.judged
+        return pool is not None and module_modes.draws_when_evaluated(self.model, trees.rows(pool.inputs, slice(2)))
+
+    @cached_property
+    def unused(self) -> Tensor | None:
+        """[D] the entries of the model that the loss does not depend on, which no optimiser moves; None: all count."""
+        inputs, targets = self.train.at(slice(2))
+        probe = self.in_training(copy.deepcopy(self.model))
+        names = module_modes.parameters_without_gradient(probe, self.loss, inputs, targets)
+        parameters = self.layout.unflatten(self.theta)
+        assert isinstance(parameters, dict)
+        flags = {name: torch.full_like(entries, name in names).bool() for name, entries in parameters.items()}
+        return self.layout.flatten(flags) if names else None
 
     @property
     def theta(self) -> Tensor:
@@ -372,15 +389,6 @@ def theta_of(problem: Problem, model: nn.Module) -> Tensor:
     return theta.to(problem.device)
 
 
-def private_copy(model: nn.Module) -> nn.Module:
-    """A copy with trained parameters and buffers of its own. Frozen parameters are shared: no engine writes to them."""
-    shared = {}
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            shared[id(parameter)] = parameter
-    return copy.deepcopy(model, shared)
-
-
 def loaded(module: nn.Module, layout: Layout, model: ServerModel) -> nn.Module:
     """A copy of `module` with the parameters and buffers of `model`, in evaluation mode."""
     loaded = copy.deepcopy(module).eval()
@@ -388,11 +396,3 @@ def loaded(module: nn.Module, layout: Layout, model: ServerModel) -> nn.Module:
     assert isinstance(parameters, dict)
     loaded.load_state_dict({**parameters, **model.buffers}, strict=False)
     return loaded
-
-
-def buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the model's buffers, by name."""
-    buffers = {}
-    for name, buffer in model.named_buffers():
-        buffers[name] = buffer.detach().clone()
-    return buffers

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import InputError
+from ...core.naming import matches_stored
+from ...local.optimizer import optimizer_of
 from ...simulate.state import Run
 
 Configuration = Mapping[str, Any]  # all that decides a run's result, as `config_of` writes it
@@ -66,6 +69,7 @@ def _twins(configs: Labelled, option: str, usual: Any) -> dict[str, str]:
 def differences(stored: Configuration, current: Configuration) -> list[str]:
     """Where two configurations differ, in words."""
     sentences = []
+    has_same_optimizer = _optimizer_in(stored) == _optimizer_in(current)
     for place, old, new in _leaves(stored, current):
         differs = old != new
         if place == "train.participation" and type(old) is not type(new):
@@ -74,11 +78,26 @@ def differences(stored: Configuration, current: Configuration) -> list[str]:
             stored_guard = old or "off"
             current_guard = new or "off"
             differs = stored_guard != current_guard
+        if place.startswith("train.optimizer") and has_same_optimizer:
+            differs = False
+        if place in ("model.loss", "model.score"):
+            differs = not matches_stored(old, new)
+        if place == "model.evaluated" and old is None:  # older versions did not say
+            differs = False
         if place == "data.path" and old and new:
             differs = not _same_folder(Path(old), Path(new))
         if differs:
             sentences.append(f"{place}: {old!r} there, {new!r} here")
     return sentences
+
+
+def _optimizer_in(config: Configuration) -> Any:
+    """The clients' optimiser, whatever its spelling; as it is written where this version does not know it."""
+    choice = config.get("train", {}).get("optimizer")
+    try:
+        return optimizer_of(choice)
+    except InputError:
+        return choice
 
 
 def _same_folder(stored: Path, current: Path) -> bool:
@@ -91,6 +110,9 @@ def _same_folder(stored: Path, current: Path) -> bool:
 
 def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Every place of both, with its two values."""
+    if isinstance(old, str) != isinstance(new, str):  # a name, or a table with this name alone
+        old = _without_table(old)
+        new = _without_table(new)
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
             inside = f"{place}.{key}" if place else key
@@ -98,3 +120,10 @@ def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any
     else:
         comparable = list(new) if isinstance(new, tuple) else new  # JSON has lists only
         yield place, old, comparable
+
+
+def _without_table(choice: Any) -> Any:
+    """The name that a table holds, if it holds nothing else."""
+    if isinstance(choice, Mapping) and set(choice) == {"name"}:
+        return choice["name"]
+    return choice

@@ -1,5 +1,6 @@
 """A folder is refused if it holds other runs than those to be written there: nothing is replaced or mixed silently."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from .header import Header
 from .lock import ANOTHER_FOLDER
 
 
-def folder_named(path: str | Path) -> Path:
+def folder_named(path: Any) -> Path:
     """The path as a user gives it; an empty one would be the working folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"the folder is {path!r}; give a path, e.g. 'runs/mine'")
     if not str(path):
         raise InputError("the folder has no name; give one, e.g. 'runs/mine'")
     return Path(path)
@@ -39,14 +42,22 @@ def refuse_further_runs(root: Path, targets: Sequence[RunFolder]) -> None:
             raise InputError(f"{root} holds another run, {folder.path.name} of {folder.label}; save to a new folder")
 
 
+def changes_of(header: Header, config: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Where a run's configuration differs from the one that it is to resume with, which may have more rounds."""
+    as_many = {**config, "train": {**config["train"], "rounds": header.rounds}}
+    changes = differences(header.config, as_many)
+    if header.device == str(settings.torch_device()):  # whether it was named, or found by "auto"
+        return [change for change in changes if not change.startswith("train.device:")]
+    return changes
+
+
 def refuse_other(folder: RunFolder, config: Mapping[str, Any], settings: Settings) -> None:
     """Raise if the folder holds a run with another configuration; more rounds are no other configuration."""
     header = folder.header()
     if header is None:
         return
     rounds = header.rounds
-    as_many = {**config, "train": {**config["train"], "rounds": rounds}}
-    changes = differences(header.config, as_many)
+    changes = changes_of(header, config, settings)
     if changes:
         advice = f"{ANOTHER_FOLDER}, or give the same configuration to go on"
         if any(change.startswith("train.last_rounds:") for change in changes):

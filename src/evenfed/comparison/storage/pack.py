@@ -91,8 +91,8 @@ def _refuse_another(runs: Sequence[RunFolder], folder: Path, target: Path) -> No
         return
     changes = []
     for part in ("data", "model"):
-        stored = old.config.get(part, {})
-        current = new.config.get(part, {})
+        stored = {part: old.config.get(part, {})}
+        current = {part: new.config.get(part, {})}
         changes += differences(stored, current)
     if changes:
         raise InputError(

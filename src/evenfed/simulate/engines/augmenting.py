@@ -22,6 +22,11 @@ def augmented(augment: Augmentation | None, inputs: Inputs, key: Tensor) -> Inpu
     if augment is None:
         return inputs
     changed: Inputs = augment(inputs, HashedNumbers(key, AUGMENTATION))
+    if trees.length(changed) != trees.length(inputs):
+        raise InputError(
+            f"augment made {trees.length(changed)} examples of {trees.length(inputs)}; it must return a batch of the "
+            "same length"
+        )
     return changed
 
 
@@ -31,7 +36,6 @@ def check_augmentation(problem: Problem, augment: Augmentation) -> None:
     key = torch.zeros((), dtype=torch.int64, device=problem.device)
     try:
         changed = augmented(augment, inputs, key)
-        examples = trees.length(changed)
     except InputError:
         raise
     except Exception as error:  # whatever a function of the user's raises
@@ -39,10 +43,6 @@ def check_augmentation(problem: Problem, augment: Augmentation) -> None:
             f"augment fails on a batch of inputs {trees.shapes(inputs)} ({type(error).__name__}: {first_line(error)}); "
             "it takes a batch and a draw, and returns the batch"
         ) from error
-    if examples != trees.length(inputs):
-        raise InputError(
-            f"augment made {examples} examples of {trees.length(inputs)}; it must return a batch of the same length"
-        )
     _check_model_takes(problem, inputs, changed)
 
 

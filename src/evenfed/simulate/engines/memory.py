@@ -12,7 +12,8 @@ from torch import Tensor
 from ... import trees
 from ...trees import Inputs
 from ..layers.recurrent import wherever_weights_lie
-from ..problem import Problem, private_copy
+from ..module_modes import private_copy
+from ..problem import Problem
 
 Made = TypeVar("Made")
 

@@ -64,7 +64,8 @@ class Parallel(Engine):
         self.engine: Slots | Stacked | Visiting
         if obstacle is not None:
             self.reason = obstacle
-            alone = obstacle == RANDOM or not on_cpu or bool(augments) or draws_random_numbers(problem)
+            is_random = draws_random_numbers(problem) or problem.draws_when_evaluated
+            alone = obstacle == RANDOM or not on_cpu or bool(augments) or is_random
             workers = 1 if alone else _useful_workers(problem.model, jobs)
             self.engine = Visiting(problem, workers, as_reference=obstacle != RANDOM)
         elif not wins:

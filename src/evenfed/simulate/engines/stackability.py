@@ -24,6 +24,7 @@ from .stacked import Stacked
 _PASSED = 32  # examples that show whether a pass depends on chance
 _COMPARED = 4  # examples whose losses are compared
 RANDOM = "the model draws random numbers of its own while training"  # other than dropout
+RANDOM_THROUGHOUT = "the model draws random numbers of its own in evaluation too"
 
 
 def why_not_stacked(problem: Problem) -> str | None:
@@ -47,6 +48,8 @@ def _obstacle(problem: Problem) -> str | None:
     buffer = _changing_buffer(problem)
     if buffer is not None:
         return f"it changes its buffer '{buffer}' while training"
+    if problem.draws_when_evaluated:
+        return RANDOM_THROUGHOUT
     obstacle = _why_not_vectorised(problem)
     if obstacle not in (None, RANDOM):
         return obstacle

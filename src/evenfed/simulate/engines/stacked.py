@@ -274,8 +274,14 @@ class Stack:
                 self.moments.values[slots] = task.moments.values[positions]
                 self.moments.taken[slots] = task.moments.taken[positions]
         self.pulled = bool((self.jobs.prox > 0).any())
+        self.idle = self._without_gradient()
         has_snapshots = bool((self.jobs.snapshot_step > 0).any())
         self.snapshots = torch.zeros_like(self.thetas) if has_snapshots else None
+
+    def _without_gradient(self) -> Tensor | None:
+        """[c, D] the entries that no optimiser moves; None where it would not move them anyway."""
+        unused = self.engine.problem.unused if self.local.optimizer.weight_decay else None
+        return None if unused is None else unused & (self.prox == 0)
 
     def updates(self) -> Updates:
         """Train, then hand each run its own rows."""
@@ -337,6 +343,8 @@ class Stack:
         values = self.moments.values[:active]
         moments = [values[:, m] for m in range(optimizer.moments)]
         direction = optimizer.direction(thetas, gradient, moments, taken)
+        if self.idle is not None:
+            direction = direction.masked_fill(self.idle[:active], 0)
         thetas.addcmul_(direction, self.lr[:active], value=-1)
         taken += 1
 

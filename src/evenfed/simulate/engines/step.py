@@ -52,6 +52,11 @@ class SlotStep:
         if network.is_rounded:
             self.rounded = self.weights.to(network.compute)  # written together with the weights
         self.anchor = network.zeros(count, len(self.live) if pulled else 0)
+        unused = network.problem.unused if form.optimizer.weight_decay else None
+        self.decays_all = unused is None
+        self.idle = torch.zeros_like(self.live.columns[:0]).bool()  # [L] entries that no optimiser moves
+        if unused is not None:
+            self.idle = unused[self.live.columns]
         fresh = form.optimizer.fresh
         self.moments = (fresh(self.weights).values, fresh(self.rest).values)  # always in full precision
         self.taken = fresh(self.rest).taken[:, None]
@@ -69,6 +74,7 @@ class SlotStep:
             self.rest,
             self.rounded,
             self.anchor,
+            self.idle,
             *self.moments,
             self.taken,
             self.lr,
@@ -153,6 +159,7 @@ class SlotStep:
         rest: Tensor,
         rounded: Tensor,
         anchor: Tensor,
+        idle: Tensor,
         weight_moments: Tensor,
         rest_moments: Tensor,
         taken: Tensor,
@@ -191,9 +198,12 @@ class SlotStep:
             steps = [factor * step for step in steps]
         optimizer = self.form.optimizer
         tables = (weight_moments, rest_moments)
-        for theta, step, moments in zip(thetas, steps, tables, strict=True):
+        idles = (idle, idle) if self.decays_all else self.live.split(idle)
+        for theta, step, moments, without_gradient in zip(thetas, steps, tables, idles, strict=True):
             own = [moments[:, m] for m in range(optimizer.moments)]
             direction = optimizer.direction(theta, step, own, taken)
+            if not self.decays_all:
+                direction = direction.masked_fill(without_gradient & (prox == 0), 0)
             moved = theta - lr * direction
             theta.copy_(moved)
             if self.network.is_rounded and theta is weights:

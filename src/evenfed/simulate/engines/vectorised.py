@@ -11,7 +11,8 @@ from ...clients.client import Pool
 from ...losses import Functions
 from ..layers import attention, compiling, recurrent
 from ..layers.rewriting import Rewritten
-from ..problem import Engine, EvalRequest, EvalResult, Problem, private_copy
+from ..module_modes import private_copy
+from ..problem import Engine, EvalRequest, EvalResult, Problem
 
 
 def fetched(means: Tensor, by_class: Tensor, classes: int | None) -> list[EvalResult]:

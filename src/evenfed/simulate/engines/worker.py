@@ -1,6 +1,7 @@
 """One client's work with an ordinary torch module: the loss before training, local training, its score."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from ...core.server import OptimizerStates, Update
 from ...local.optimizer import clip_factor
 from ...losses import Functions, LossFunction, per_example, values
 from ..layers.dropout import Masks
-from ..problem import Problem, Task, private_copy
+from ..module_modes import own_random_numbers, private_copy
+from ..problem import Problem, Task
 from ..totals import add_by_class
 from .augmenting import augmented
 
@@ -26,7 +28,7 @@ class Worker:
     """A private copy of the model, loaded with whatever is to be trained or measured.
 
     `alone`: no other worker shares torch's random numbers, so that a model that draws some by itself (dropout does not)
-    can have a stream of its own for each (seed, round, client).
+    can have a stream of its own for each (seed, round, client), and in evaluation for each client.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Worker:
             return [float("nan")] * len(of)
         self.model.eval()
         totals = torch.zeros(len(of), dtype=torch.float64, device=targets.device)
-        with torch.no_grad():
+        with torch.no_grad(), self._evaluated(client):
             for start in range(0, examples, ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
                 outputs = trees.outputs(self.model, trees.rows(inputs, part))
@@ -104,7 +106,7 @@ class Worker:
         inputs, targets = pool.of(client)
         self.model.eval()
         parts = []
-        with torch.no_grad():
+        with torch.no_grad(), self._evaluated(client):
             for start in range(0, len(targets), ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
                 parts.append(trees.outputs(self.model, trees.rows(inputs, part)))
@@ -134,13 +136,23 @@ class Worker:
         """The same as new weights [D], and those at the snapshot step: what travels between machines."""
         if not self.alone:
             return self._local_steps(task, position)
-        device = self.problem.device
-        devices = [device] if device.type == "cuda" else []
         client = int(task.ids[position])
-        key = streams.hashed(task.seed, task.index, client)
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(key) >> 1)
+        with self._seeded(task.seed, task.index, client):
             return self._local_steps(task, position)
+
+    @contextmanager
+    def _seeded(self, *identity: int) -> Iterator[None]:
+        """The model draws random numbers that depend on these alone."""
+        key = streams.hashed(*identity)
+        with own_random_numbers(self.problem.device):
+            torch.manual_seed(int(key) >> 1)
+            yield
+
+    def _evaluated(self, client: int) -> AbstractContextManager[None]:
+        """For one client's measurement: a model that draws random numbers draws the same ones every time."""
+        if self.alone and self.problem.draws_when_evaluated:
+            return self._seeded(client)
+        return nullcontext()
 
     def buffers(self) -> dict[str, Tensor]:
         """The buffers as the last training left them, with a leading client axis."""
@@ -221,7 +233,9 @@ class Worker:
                 factor = clip_factor([step.flatten() for step in steps], local.clip)
                 steps = [factor * step for step in steps]
             states = moments.values.split(sizes, dim=-1)  # [M, d] of each parameter
-            for parameter, step, state in zip(self.parameters, steps, states, strict=True):
+            for parameter, gradient, step, state in zip(self.parameters, gradients, steps, states, strict=True):
+                if gradient is None and not local.prox:
+                    continue  # nor does torch.optim decay it
                 own = [row.view_as(parameter) for row in state]
                 direction = local.optimizer.direction(parameter, step, own, moments.taken)
                 parameter.sub_(local.lr * direction)
