@@ -148,6 +148,9 @@ def test_where_fedavg_does_not_fit_nothing_is_judged_by_them(edited):
     report = Report.of([folder], beside_paper=False)
     assert "WARNING" in " ".join(table(report, "expected-late").notes)
     assert table(report, "expected-paired-late") is None
+    (brief,) = report.in_brief().tables
+    assert "expected worst 10 %" not in [column.title for column in brief.columns]
+    assert "xpected" not in " ".join(brief.notes)
 
 
 def without_recalls(label: str, seed: int, header: dict, rounds: list) -> None:

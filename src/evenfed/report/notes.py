@@ -139,9 +139,7 @@ def personal_note(findings: Findings) -> str:
 
 
 def short_fit_notes(findings: Findings) -> Sequence[str]:
-    """What expected figures are, and which entries they do not fit; empty where there are none."""
-    if not any(row.fit for row in findings.rows.values()):
-        return ()
+    """What expected figures are, and which entries they do not fit."""
     return [_EXPECTED, *_warning(findings)]
 
 

@@ -17,7 +17,6 @@ from .notes import (
     accuracy_note,
     definitions,
     few_examples,
-    fit_notes,
     floor_notes,
     improved_notes,
     is_alone,
@@ -205,7 +204,7 @@ def brief(findings: Findings, all_by: str = "--full") -> Table:
     columns = (mean, worst10, *after_worst10, std, *_against(findings))
     notes = definitions(
         accuracy_note(findings, not is_alone(findings)),
-        *short_fit_notes(findings),
+        *(short_fit_notes(findings) if EXPECTED_WORST10 in columns else ()),
         *improved_notes(findings),
         *floor_notes(findings),
         personal_note(findings),
@@ -337,5 +336,8 @@ def _against(findings: Findings) -> tuple[Column, ...]:
 
 
 def _expected(findings: Findings) -> list[Column]:
-    """The expected worst 10 %, where it is known."""
-    return [EXPECTED_WORST10] if fit_notes(findings) else []
+    """The expected worst 10 %, where it is known and fits FedAvg's, which all others are compared with."""
+    fit = findings.rows[findings.baseline.label].fit
+    if fit is None or not fit.is_good:
+        return []
+    return [EXPECTED_WORST10]
