@@ -135,6 +135,10 @@ def test_what_does_not_fit_is_said_and_not_judged(edited):
     report = Report.of([folder], beside_paper=False)
     assert "WARNING: expected figures do not fit vred:" in " ".join(table(report, "expected-late").notes)
     assert {line.entry for line in table(report, "expected-paired-late").lines}.isdisjoint({"vred"})
+    (brief,) = report.in_brief().tables
+    column = [column.title for column in brief.columns].index("expected worst 10 %")
+    assert {line.entry for line in brief.lines if line.cells[column].value is None} == {"vred"}
+    assert "Expected figures do not fit vred, so they are left out there." in brief.notes
 
 
 def test_where_fedavg_does_not_fit_nothing_is_judged_by_them(edited):

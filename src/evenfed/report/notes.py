@@ -139,8 +139,12 @@ def personal_note(findings: Findings) -> str:
 
 
 def short_fit_notes(findings: Findings) -> Sequence[str]:
-    """What expected figures are, and which entries they do not fit."""
-    return [_EXPECTED, *_warning(findings)]
+    """What expected figures are, and which entries have none."""
+    misfits = _misfits(findings)
+    if not misfits:
+        return [_EXPECTED]
+    labels = ", ".join(misfits)
+    return [_EXPECTED, f"Expected figures do not fit {labels}, so they are left out there."]
 
 
 def fit_notes(findings: Findings) -> Sequence[str]:
@@ -166,17 +170,22 @@ def fit_notes(findings: Findings) -> Sequence[str]:
 
 
 def _warning(findings: Findings) -> list[str]:
-    """Which entries expected figures do not fit."""
-    misfits = []
-    for label, row in findings.rows.items():
-        if row.fit is not None and not row.fit.is_good:
-            misfits.append(label)
+    misfits = _misfits(findings)
     if not misfits:
         return []
     return [
         f"WARNING: expected figures do not fit {', '.join(misfits)}: class shares and noise leave more than "
         f"{100 * MOST_UNEXPLAINED:.0f} % of the spread unexplained. They are not used there."
     ]
+
+
+def _misfits(findings: Findings) -> list[str]:
+    """The entries that expected figures do not fit."""
+    labels = []
+    for label, row in findings.rows.items():
+        if row.fit is not None and not row.fit.is_good:
+            labels.append(label)
+    return labels
 
 
 def _percent(share: float) -> int:

@@ -275,6 +275,8 @@ def _figure(row: EntryFigures, late: bool, key: str, is_compared: bool) -> Cell:
         return correlation(row.oscillation)
     if key == "negative":
         return Cell(row.negative_rounds, digits=0)
+    if key == EXPECTED_WORST10.key and not (row.fit and row.fit.is_good):
+        return Cell()
     if key not in ("improved", "degraded"):
         return measured(row, late, key)
     if not is_compared:
