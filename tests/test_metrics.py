@@ -193,7 +193,10 @@ def test_a_metric_that_compares_every_output_with_every_target_is_refused():
 
     with pytest.raises(evenfed.InputError, match=r"'share' gives 0.625 for outputs \[\d+, 1\] and 1 .*\[\d+\], with"):
         run(share)
-    assert run(flat_share).accuracy.tolist() == run(None, score=None).accuracy.tolist()
+    accuracy = run(None, score=None).accuracy.tolist()
+    assert run(flat_share).accuracy.tolist() == accuracy
+    for reshaped in (lambda y: y[:, None], lambda y: np.expand_dims(y, 1)):  # right for the model's shape alone
+        assert run(lambda outputs, targets, to=reshaped: share(outputs, to(targets))).accuracy.tolist() == accuracy
 
 
 def test_a_bare_function_as_a_score_is_an_accuracy():

@@ -46,7 +46,7 @@ class CropAndFlip:
                 "give a function of your own"
             )
         count, channels, height, width = batch.shape
-        if width in _COLOURS and channels > width:
+        if width in _COLOURS and channels > width and height != width:
             raise InputError(
                 f"augment crop_and_flip takes images [batch, channels, height, width], and {list(batch.shape)} look "
                 "like channels last; give x.movedim(-1, 1) (NumPy: np.moveaxis(x, -1, 1)), or a function of your own"

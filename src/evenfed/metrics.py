@@ -1,5 +1,6 @@
 """What clients are judged by: accuracy, loss or a metric of your own, and which end of it is better."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ from .fairness import LOWER_IS_BETTER, Fairness, Vector
 
 _ACCURACY = "accuracy"
 _LOSS = "loss"
-_ERRORS = ("loss", "error", "mae", "mse")  # in the name of a figure of which less is better
+# Words in the name of a figure of which less is better, or their ends; and words that say otherwise beside them
+_ERRORS = ("loss", "losses", "error", "errors", "mae", "mse")
+_NOT_ERRORS = {"accuracy", "aware", "complement", "free", "less", "minus", "no", "within", "without"}
 
 
 @dataclass(frozen=True)
@@ -140,11 +143,14 @@ class Metric:
 def names_error(name: str) -> bool:
     """Whether the name of a figure says that less of it is better.
 
-    >>> names_error("eval_loss"), names_error("RMSE"), names_error("top1")
-    (True, True, False)
+    >>> names_error("eval_loss"), names_error("RMSE"), names_error("crossEntropyLoss"), names_error("mae2")
+    (True, True, True, True)
+    >>> names_error("top1"), names_error("within_error"), names_error("glossary_hit")
+    (False, False, False)
     """
-    lower = name.lower()
-    return any(word in lower for word in _ERRORS)
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    words = {part.lower() for part in parts}
+    return any(word.endswith(_ERRORS) for word in words) and words.isdisjoint(_NOT_ERRORS)
 
 
 ACCURACY = Metric(name=_ACCURACY)

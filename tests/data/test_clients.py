@@ -380,6 +380,7 @@ def test_groups_in_another_order_than_the_test_table_are_refused(part):
     with pytest.raises(InputError, match=r"client a: test and groups: .*the same row labels in another order"):
         Client(part, part, "a", groups=groups.iloc[::-1])
     assert Client(part, part, "a", groups=groups).groups is groups
+    assert len(Client(part, part, "a", groups=pd.Categorical(groups)).groups) == 12
 
 
 @pytest.mark.parametrize("part", [(X, Y), TensorDataset(X, Y), Items(lambda k: (X[k], Y[k])), lambda: (X, Y)])

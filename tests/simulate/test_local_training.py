@@ -326,6 +326,8 @@ def test_augmentation_is_chosen_by_name_and_checked_before_the_first_round():
     for message, (options, module, people) in told.items():
         with pytest.raises(evenfed.InputError, match=message):
             evenfed.train(module, people, **shared, **options)
+    small = [evenfed.Client((torch.rand(6, 4, 3, 3), torch.arange(6) % 2))]  # channels first, as the height shows
+    evenfed.train(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)), small, augment="crop_and_flip", **shared)
     with pytest.raises(evenfed.InputError, match=r"unknown augment 'crop'.*crop_and_flip"):
         evenfed.Settings(augment="crop")
     with pytest.raises(evenfed.InputError, match=r"cannot be sent to Flower's clients"):

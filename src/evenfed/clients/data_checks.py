@@ -45,8 +45,10 @@ def check_alignment(parts: Iterable[Any], where: str) -> None:
 
 
 def _check_same_order(rows: Any, others: Any, where: str) -> None:
-    labels = getattr(rows, "index", rows)
-    other_labels = getattr(others, "index", others)
+    labels = _row_labels(rows)
+    other_labels = _row_labels(others)
+    if labels is None or other_labels is None:
+        return
     if len(labels) != len(other_labels) or labels.equals(other_labels):
         return
     if labels.is_unique and other_labels.is_unique and labels.isin(other_labels).all():
@@ -54,6 +56,12 @@ def _check_same_order(rows: Any, others: Any, where: str) -> None:
             f"{where}: two tables or columns have the same row labels in another order, and rows are paired by "
             "position; bring them into one order (b.loc[a.index]), or drop the labels (reset_index(drop=True))"
         )
+
+
+def _row_labels(rows: Any) -> Any:
+    """The pandas Index of a table, of a column, or itself; None for what has no row labels."""
+    labels = getattr(rows, "index", rows)
+    return labels if hasattr(labels, "equals") and hasattr(labels, "is_unique") else None
 
 
 def missing(values: Any) -> int:

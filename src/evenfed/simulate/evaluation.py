@@ -228,7 +228,7 @@ def _refuse_other_than_shares(
     if beyond:
         finding = f"score '{name}' gives some examples less than 0 or more than 1"
     elif names_error(name):
-        finding = f"score '{name}' is an error by its name"
+        finding = f"score '{name}' is an error by its name (rename it if it is none)"
     else:
         return
     raise InputError(
@@ -265,7 +265,8 @@ def _refuse_broadcasting(
 ) -> None:
     """Refuse a metric that compares every output [n, 1] with every target [n]: NumPy broadcasts them to [n, n].
 
-    Tried on made-up outputs that go with the targets; those of an untrained model may all be alike.
+    Such a metric does not notice outputs in another order. Tried on made-up outputs that go with the targets; those of
+    an untrained model may all be alike.
     """
     outputs, _ = _outputs(worker, pool, client)
     if pool.targets.is_complex():
@@ -283,9 +284,11 @@ def _refuse_broadcasting(
     try:
         value = _quiet_value(metric, as_model.numpy(), targets.numpy())
         expected = _quiet_value(metric, as_targets.numpy(), targets.numpy())
+        in_another_order = _quiet_value(metric, as_model.roll(1, 0).numpy(), targets.numpy())
     except Exception:  # the metric takes outputs of one of the two shapes only
         return
-    if not np.isclose(value, expected, equal_nan=True):
+    is_blind_to_order = np.isclose(value, in_another_order, equal_nan=True)
+    if is_blind_to_order and not np.isclose(value, expected, equal_nan=True):
         raise InputError(
             f"the metric '{metric.name}' gives {value:.3g} for outputs {list(as_model.shape)} and {expected:.3g} for "
             f"the same numbers as {list(as_targets.shape)}, with targets {list(targets.shape)}: NumPy compares every "
