@@ -233,7 +233,7 @@ def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
 def as_an_older_version(folder: Path, loss: str) -> None:
     path = folder / "semi_vred" / "seed-0" / "header.json"
     header = json.loads(path.read_text())
-    del header["config"]["model"]["evaluated"]
+    del header["config"]["model"]["kept_in_evaluation"]
     header["config"]["model"]["loss"] = loss
     path.write_text(json.dumps(header))
 
@@ -259,10 +259,46 @@ def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     evenfed.train(model, federation(), rounds=1, out=tmp_path, **CPU)
     model[1].eval()
-    with pytest.raises(evenfed.InputError, match=r"model\.evaluated: \[\] there, \['1'\] here"):
+    with pytest.raises(evenfed.InputError, match=r"model\.kept_in_evaluation: \[\] there, \['1'\] here"):
         evenfed.train(model, federation(), rounds=2, out=tmp_path, **CPU)
     as_an_older_version(tmp_path, "evenfed.losses.cross_entropy")
     assert len(evenfed.train(model.train(), federation(), rounds=2, out=tmp_path, **CPU).records) == 2
+
+
+class WithFrozenBase(nn.Module):
+    """Its base stays in evaluation mode; `always`: also after `train()`."""
+
+    def __init__(self, *dropout, always=False):
+        super().__init__()
+        self.base = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), *dropout).requires_grad_(False).eval()
+        self.head = nn.Linear(8, 3)
+        self.always = always
+
+    def forward(self, inputs):
+        return self.head(self.base(inputs))
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.always:
+            self.base.eval()
+        return self
+
+
+@pytest.mark.parametrize("model", [WithFrozenBase(), WithFrozenBase(nn.Dropout(0.5), always=True)])
+def test_a_model_resumes_in_evaluation_mode_if_it_trains_alike(tmp_path, model):
+    given = (model, federation(), "semi_vred")
+    evenfed.train(*given, rounds=1, out=tmp_path, **CPU)
+    model.eval()
+    assert len(evenfed.train(*given, rounds=2, out=tmp_path, **CPU).records) == 2
+
+
+def test_a_frozen_base_whose_dropout_would_train_in_a_model_in_evaluation_mode_makes_another_run(tmp_path):
+    model = WithFrozenBase(nn.Dropout(0.5))
+    given = (model, federation(), "semi_vred")
+    evenfed.train(*given, rounds=1, out=tmp_path, **CPU)
+    model.eval()
+    with pytest.raises(evenfed.InputError, match=r"kept_in_evaluation: \['base.2'\] there, \[\] here"):
+        evenfed.train(*given, rounds=2, out=tmp_path, **CPU)
 
 
 def test_the_same_configuration_in_another_spelling_resumes(tmp_path):

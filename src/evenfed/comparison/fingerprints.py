@@ -12,7 +12,7 @@ from .. import trees
 from ..clients.client import Pool
 from ..core.naming import is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
-from ..simulate.module_modes import evaluated_modules
+from ..simulate.module_modes import kept_in_evaluation
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .analysis.configuration import config_of
@@ -134,7 +134,7 @@ def _model(problem: Problem) -> dict[str, Any]:
         "name": name_of(type(model)),
         "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
         "structure": structure_hash(model),
-        "evaluated": sorted(evaluated_modules(model, "shared")),
+        "kept_in_evaluation": kept_in_evaluation(model),
         "loss": name_of(problem.loss),
         "score": None if problem.score is None else name_of(problem.score),
     }
