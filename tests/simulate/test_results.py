@@ -336,6 +336,42 @@ def test_functions_are_named_by_what_they_do():
     assert name_of(partial) == "partial(torch.nn.functional.cross_entropy, reduction='none')"
 
 
+class Unprintable:
+    def __repr__(self):
+        raise ValueError
+
+
+class WithValues(nn.Module):
+    def __init__(self, **values):
+        super().__init__()
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_names_never_fail_and_are_the_same_in_every_process():
+    eye = torch.eye(3)
+    sparse = eye.to_sparse()
+    assert name_of(WithValues(adj=sparse)) == name_of(WithValues(adj=sparse.clone()))
+    assert name_of(WithValues(adj=sparse)) != name_of(WithValues(adj=2 * sparse))
+    assert name_of(WithValues(adj=eye.to("meta"))).endswith("adj=torch.Tensor}")
+    assert name_of(WithValues(odd=Unprintable())).endswith("Unprintable}")
+    assert name_of(Unprintable()).endswith("Unprintable")
+    some = ["noun", "verb", "adverb", "article"]
+    values = "ignored=('adverb', 'article', 'noun', 'verb'), more=[frozenset((1, 2)), (('noun', 'verb'),)]"
+    assert values in name_of(WithValues(ignored=set(some), more=[frozenset([2, 1]), ({"verb", "noun"},)]))
+
+
+def test_a_loss_with_a_sparse_buffer_trains():
+    loss = WithValues(adj=torch.eye(3).to_sparse())
+    assert len(evenfed.train(small_model(), federation(), rounds=1, loss=loss, **CPU).records) == 1
+
+
 def test_the_header_of_a_saved_run_says_what_it_was(ditto, tmp_path):
     ditto.save(tmp_path)
     header = json.loads((tmp_path / "ditto" / "seed-0" / "header.json").read_text())

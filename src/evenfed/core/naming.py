@@ -103,13 +103,18 @@ def _object_name(value: Any) -> str:
     >>> name_of(nn.MSELoss(reduction="none"))
     "torch.nn.modules.loss.MSELoss: MSELoss() {reduction='none'}"
     """
-    kind = type(value)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if not _shows_address(value):
-        name = f"{name}: {value!r}"
-    if isinstance(value, nn.Module):
-        name += _values_of(value)
+    name = _class_name(value)
+    with contextlib.suppress(Exception):  # of the object's own code
+        if not _shows_address(value):
+            name = f"{name}: {value!r}"
+        if isinstance(value, nn.Module):
+            name += _values_of(value)
     return name
+
+
+def _class_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def matches_stored(stored: Any, current: Any) -> bool:
@@ -136,15 +141,24 @@ def _values_of(module: nn.Module) -> str:
 
 def _tensor_name(tensor: Tensor) -> str:
     """Type, shape and a hash of the content."""
-    entries = tensor.detach().cpu().contiguous().flatten()
-    content = entries.view(torch.uint8).numpy()
-    digest = hashlib.blake2b(content.data, digest_size=4).hexdigest()
+    parts = [tensor.detach()]
+    if tensor.layout != torch.strided:
+        entries = parts[0].to_sparse_coo().coalesce()
+        parts = [entries.indices(), entries.values()]
+    digest = hashlib.blake2b(digest_size=4)
+    for part in parts:
+        content = part.cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(content.numpy().data)
     kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{kind} {list(tensor.shape)} #{digest}"
+    return f"{kind} {list(tensor.shape)} #{digest.hexdigest()}"
 
 
 def _shows_address(value: Any) -> bool:
-    return " at 0x" in repr(value)
+    """Whether its text has an address; an object whose text cannot be had counts as one."""
+    try:
+        return " at 0x" in repr(value)
+    except Exception:
+        return True
 
 
 def _closed_over(function: Any) -> str:
@@ -162,10 +176,30 @@ def _closed_over(function: Any) -> str:
 
 
 def _argument(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return _tensor_name(value)
+    """The text of a value; its class where the text cannot be had."""
     if callable(value) or _shows_address(value):
         return name_of(value)
+    try:
+        return _text(value)
+    except Exception:  # of a tensor that has no content, say
+        return _class_name(value)
+
+
+def _text(value: Any) -> str:
+    """`repr`, but tensors by their content, and sets, whose order changes from process to process, in order."""
+    if isinstance(value, Tensor):
+        return _tensor_name(value)
+    if type(value) in (set, frozenset) and value:
+        members = ", ".join(sorted(map(_text, value)))
+        return f"{{{members}}}" if type(value) is set else f"frozenset({{{members}}})"
+    if type(value) in (list, tuple):
+        members = ", ".join(map(_text, value))
+        if type(value) is list:
+            return f"[{members}]"
+        return f"({members},)" if len(value) == 1 else f"({members})"
+    if type(value) is dict:
+        items = [f"{key!r}: {_text(item)}" for key, item in value.items()]
+        return f"{{{', '.join(items)}}}"
     return repr(value)
 
 
