@@ -265,6 +265,32 @@ def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):
     assert len(evenfed.train(model.train(), federation(), rounds=2, out=tmp_path, **CPU).records) == 2
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.factor = 1.0
+        self.first = None
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, outputs, targets):
+        self.calls += 1
+        self.seen += len(targets)
+        if self.first is None:
+            self.first = len(targets)
+        return self.factor * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_loss_module_that_counts_its_calls_resumes_and_its_options_still_count(tmp_path):
+    given = {"model": small_model(), "clients": federation(), "engine": "reference", "out": tmp_path, **CPU}
+    loss = Counting()
+    for rounds, used in ((1, loss), (2, loss), (3, Counting())):
+        assert len(evenfed.train(rounds=rounds, loss=used, **given).records) == rounds
+    loss.factor = 2.0
+    with pytest.raises(evenfed.InputError, match=r"model\.loss: .*factor=1.0.*factor=2.0"):
+        evenfed.train(rounds=4, loss=loss, **given)
+
+
 class WithFrozenBase(nn.Module):
     """Its base stays in evaluation mode; `always`: also after `train()`."""
 

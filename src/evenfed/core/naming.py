@@ -5,7 +5,8 @@ import functools
 import hashlib
 import re
 import types
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from .errors import InputError
 
 _KEY = "callable"
 _VALUES = re.compile(r" \{[^{}]*\}")  # of a module, in its name
+_changing: "weakref.WeakKeyDictionary[nn.Module, set[str]]" = weakref.WeakKeyDictionary()  # places in it, by module
 _LIBRARIES = ("torch", "evenfed", "numpy", "builtins", "sklearn")
 
 
@@ -124,19 +126,50 @@ def matches_stored(stored: Any, current: Any) -> bool:
     return isinstance(current, str) and stored == _VALUES.sub("", current)
 
 
+@contextlib.contextmanager
+def noticing_changes(value: Any) -> Iterator[None]:
+    """What a call inside changes in a loss or score module (counters, running buffers) is left out of its name.
+
+    Such values are not configuration: they differ whenever the object was used. A first call on a few examples shows
+    which they are, in every process alike; for an object that was used before, they are remembered.
+    """
+    if isinstance(value, types.MethodType):
+        value = value.__self__
+    if not isinstance(value, nn.Module):
+        yield
+        return
+    before = _values_in(value)
+    yield
+    after = _values_in(value)
+    changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
+    _changing.setdefault(value, set()).update(changed)
+
+
 def _values_of(module: nn.Module) -> str:
     """The attributes of a module and its parts, most of which its text does not show; tensors by their content."""
+    left_out = _changing.get(module, set())
     values = []
+    for place, text in _values_in(module).items():
+        if place not in left_out:
+            values.append(f"{place}={text}")
+    for name, tensor in module.named_parameters():
+        values.append(f"{name}={_argument(tensor)}")
+    listed = ", ".join(values).replace("{", "(").replace("}", ")")
+    return f" {{{listed}}}"
+
+
+def _values_in(module: nn.Module) -> dict[str, str]:
+    """The text of each attribute and buffer, by its place in the module."""
+    texts = {}
     for path, part in module.named_modules():
         for name, value in sorted(vars(part).items()):
             if name.startswith("_") or name == "training":
                 continue
             place = f"{path}.{name}" if path else name
-            values.append(f"{place}={_argument(value)}")
-    for name, tensor in (*module.named_buffers(), *module.named_parameters()):
-        values.append(f"{name}={_argument(tensor)}")
-    listed = ", ".join(values).replace("{", "(").replace("}", ")")
-    return f" {{{listed}}}"
+            texts[place] = _argument(value)
+    for name, tensor in module.named_buffers():
+        texts[name] = _argument(tensor)
+    return texts
 
 
 def _tensor_name(tensor: Tensor) -> str:
