@@ -1,7 +1,9 @@
 """Runs on disk from Python: resumed, extended, refused and reported like the command line's."""
 
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import evenfed
 import evenfed as package
 from command import SMALL
 from evenfed.comparison.storage.lock import LOCK, locked
+from evenfed.core.naming import name_of
 from worked_example import federation, small_model
 
 CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}
@@ -253,6 +256,27 @@ def test_a_loss_module_is_known_by_all_its_values(tmp_path):
     as_an_older_version(tmp_path, "torch.nn.modules.loss.MSELoss: MSELoss()")
     with pytest.raises(evenfed.InputError, match=r"model\.loss"):
         trained(3, weight=weights)
+
+
+def weighted(weights):
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, weights, reduction="none")
+
+    return loss
+
+
+def test_functions_that_hold_tensors_resume_the_folders_of_older_versions(tmp_path):
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    partial = functools.partial(nn.functional.cross_entropy, weight=weights, reduction="none")
+    for out, loss in (("partial", partial), ("closure", weighted(weights))):
+        given = {"model": small_model(), "clients": federation(), "out": tmp_path / out, **CPU}
+        evenfed.train(rounds=1, loss=loss, **given)
+        name = re.sub(r"float32 \[3\] #\w{8}", "{}", name_of(loss))
+        as_an_older_version(tmp_path / out, name.format(weights))
+        assert len(evenfed.train(rounds=2, loss=loss, **given).records) == 2
+        as_an_older_version(tmp_path / out, name.format(weights + 1))
+        with pytest.raises(evenfed.InputError, match=r"model\.loss"):
+            evenfed.train(rounds=3, loss=loss, **given)
 
 
 def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import trees
 from ..clients.client import Pool
-from ..core.naming import is_known_by_class_only, name_of
+from ..core.naming import RecordedName, is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
 from ..simulate.module_modes import kept_in_evaluation
 from ..simulate.problem import Problem
@@ -135,8 +135,8 @@ def _model(problem: Problem) -> dict[str, Any]:
         "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
         "structure": structure_hash(model),
         "kept_in_evaluation": kept_in_evaluation(model),
-        "loss": name_of(problem.loss),
-        "score": None if problem.score is None else name_of(problem.score),
+        "loss": RecordedName.of(problem.loss),
+        "score": None if problem.score is None else RecordedName.of(problem.score),
     }
 
 

@@ -91,6 +91,37 @@ def name_of(value: Any) -> str:
     return f"{name} #{_code_hash(code)}"
 
 
+class RecordedName(str):
+    """The name of a function as a header holds it, which knows how older versions wrote it."""
+
+    earlier: str
+
+    @classmethod
+    def of(cls, value: Any) -> "RecordedName":
+        name = cls(name_of(value))
+        earlier = _VALUES.sub("", name)  # of modules, whose values were not written
+        for tensor in _printed_tensors(value):
+            earlier = earlier.replace(_argument(tensor), repr(tensor), 1)
+        name.earlier = earlier
+        return name
+
+
+def _printed_tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in a function, in the order in which its name has them; older versions wrote them as torch does."""
+    contents: list[Any] = []
+    if isinstance(value, functools.partial):
+        contents = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not set yet
+                contents.append(cell.cell_contents)
+    for content in contents:
+        if isinstance(content, Tensor):
+            yield content
+        elif content is not value:
+            yield from _printed_tensors(content)
+
+
 def is_known_by_class_only(value: Any) -> bool:
     """Whether two objects that act differently may have the same name."""
     if isinstance(value, functools.partial):
@@ -120,9 +151,11 @@ def _class_name(value: Any) -> str:
 
 
 def matches_stored(stored: Any, current: Any) -> bool:
-    """Whether two names are equal; the stored one may be of an older version, without the values of modules."""
+    """Whether two names are equal; the stored one may be of an older version."""
     if stored == current:
         return True
+    if isinstance(current, RecordedName):
+        return bool(stored == current.earlier)
     return isinstance(current, str) and stored == _VALUES.sub("", current)
 
 
