@@ -55,13 +55,15 @@ def kept_in_evaluation(model: nn.Module) -> list[str]:
     put_in_training(probe, evaluated_modules(model, "shared"))
     names = []
     for name, module in probe.named_modules():
-        if not module.training and _reads_its_mode(type(module)):
+        if not module.training and _reads_its_mode(module):
             names.append(name)
     return sorted(names)
 
 
-def _reads_its_mode(kind: type) -> bool:
-    for parent in kind.__mro__:
+def _reads_its_mode(module: nn.Module) -> bool:
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0
+    for parent in type(module).__mro__:
         if parent is nn.Module:
             return False
         for name, member in vars(parent).items():
