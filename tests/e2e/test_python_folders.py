@@ -1,7 +1,9 @@
 """Runs on disk from Python: resumed, extended, refused and reported like the command line's."""
 
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import evenfed
 import evenfed as package
 from command import SMALL
 from evenfed.comparison.storage.lock import LOCK, locked
+from evenfed.core.naming import name_of
 from worked_example import federation, small_model
 
 CPU = {"device": "cpu", "lr": 0.2, "batch_size": 4, "progress": False}
@@ -233,7 +236,7 @@ def test_a_loss_whose_values_cannot_be_seen_is_said(tmp_path):
 def as_an_older_version(folder: Path, loss: str) -> None:
     path = folder / "semi_vred" / "seed-0" / "header.json"
     header = json.loads(path.read_text())
-    del header["config"]["model"]["evaluated"]
+    del header["config"]["model"]["kept_in_evaluation"]
     header["config"]["model"]["loss"] = loss
     path.write_text(json.dumps(header))
 
@@ -255,14 +258,97 @@ def test_a_loss_module_is_known_by_all_its_values(tmp_path):
         trained(3, weight=weights)
 
 
+def weighted(weights):
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, weights, reduction="none")
+
+    return loss
+
+
+def test_functions_that_hold_tensors_resume_the_folders_of_older_versions(tmp_path):
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    partial = functools.partial(nn.functional.cross_entropy, weight=weights, reduction="none")
+    for out, loss in (("partial", partial), ("closure", weighted(weights))):
+        given = {"model": small_model(), "clients": federation(), "out": tmp_path / out, **CPU}
+        evenfed.train(rounds=1, loss=loss, **given)
+        name = re.sub(r"float32 \[3\] #\w{8}", "{}", name_of(loss))
+        as_an_older_version(tmp_path / out, name.format(weights))
+        assert len(evenfed.train(rounds=2, loss=loss, **given).records) == 2
+        as_an_older_version(tmp_path / out, name.format(weights + 1))
+        with pytest.raises(evenfed.InputError, match=r"model\.loss"):
+            evenfed.train(rounds=3, loss=loss, **given)
+
+
 def test_a_module_that_is_put_into_evaluation_mode_makes_another_run(tmp_path):
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     evenfed.train(model, federation(), rounds=1, out=tmp_path, **CPU)
     model[1].eval()
-    with pytest.raises(evenfed.InputError, match=r"model\.evaluated: \[\] there, \['1'\] here"):
+    with pytest.raises(evenfed.InputError, match=r"model\.kept_in_evaluation: \[\] there, \['1'\] here"):
         evenfed.train(model, federation(), rounds=2, out=tmp_path, **CPU)
     as_an_older_version(tmp_path, "evenfed.losses.cross_entropy")
     assert len(evenfed.train(model.train(), federation(), rounds=2, out=tmp_path, **CPU).records) == 2
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.factor = 1.0
+        self.first = None
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, outputs, targets):
+        self.calls += 1
+        self.seen += len(targets)
+        if self.first is None:
+            self.first = len(targets)
+        return self.factor * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_loss_module_that_counts_its_calls_resumes_and_its_options_still_count(tmp_path):
+    given = {"model": small_model(), "clients": federation(), "engine": "reference", "out": tmp_path, **CPU}
+    loss = Counting()
+    for rounds, used in ((1, loss), (2, loss), (3, Counting())):
+        assert len(evenfed.train(rounds=rounds, loss=used, **given).records) == rounds
+    loss.factor = 2.0
+    with pytest.raises(evenfed.InputError, match=r"model\.loss: .*factor=1.0.*factor=2.0"):
+        evenfed.train(rounds=4, loss=loss, **given)
+
+
+class WithFrozenBase(nn.Module):
+    """Its base stays in evaluation mode; `always`: also after `train()`."""
+
+    def __init__(self, *dropout, always=False):
+        super().__init__()
+        self.base = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), *dropout).requires_grad_(False).eval()
+        self.head = nn.Linear(8, 3)
+        self.always = always
+
+    def forward(self, inputs):
+        return self.head(self.base(inputs))
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.always:
+            self.base.eval()
+        return self
+
+
+@pytest.mark.parametrize("model", [WithFrozenBase(), WithFrozenBase(nn.Dropout(0.5), always=True)])
+def test_a_model_resumes_in_evaluation_mode_if_it_trains_alike(tmp_path, model):
+    given = (model, federation(), "semi_vred")
+    evenfed.train(*given, rounds=1, out=tmp_path, **CPU)
+    model.eval()
+    assert len(evenfed.train(*given, rounds=2, out=tmp_path, **CPU).records) == 2
+
+
+def test_a_frozen_base_whose_dropout_would_train_in_a_model_in_evaluation_mode_makes_another_run(tmp_path):
+    model = WithFrozenBase(nn.Dropout(0.5))
+    given = (model, federation(), "semi_vred")
+    evenfed.train(*given, rounds=1, out=tmp_path, **CPU)
+    model.eval()
+    with pytest.raises(evenfed.InputError, match=r"kept_in_evaluation: \['base.2'\] there, \[\] here"):
+        evenfed.train(*given, rounds=2, out=tmp_path, **CPU)
 
 
 def test_the_same_configuration_in_another_spelling_resumes(tmp_path):

@@ -312,10 +312,10 @@ class _Work:
                     train_in(root, part.runs, self.problem, headers, self.drawn, listen, self.callbacks, part.planned)
 
     def _in_memory(self, runs: list[Run]) -> list[Result]:
+        headers = self._headers(runs)  # before training, which may change a loss module's values
         trainings = [Training.start(run, self.problem, self.drawn) for run in runs]
         with shown(self.progress) as listen:
             drive(trainings, ListenerSink(listen), self.callbacks)
-        headers = self._headers(runs)
         results = []
         for training in trainings:
             header = dataclasses.replace(

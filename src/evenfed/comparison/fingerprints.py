@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from .. import trees
 from ..clients.client import Pool
-from ..core.naming import is_known_by_class_only, name_of
+from ..core.naming import RecordedName, is_known_by_class_only, name_of
 from ..simulate.initial_models import InitialModels
-from ..simulate.module_modes import evaluated_modules
+from ..simulate.module_modes import kept_in_evaluation
 from ..simulate.problem import Problem
 from ..simulate.state import Run
 from .analysis.configuration import config_of
@@ -39,7 +39,7 @@ def headers(
     model = _model(problem)
     judged_classes = as_rows(problem.label_counts)
     by_name = {}
-    starts: dict[int, tuple[str, str | None]] = {}
+    starts: dict[int, tuple[str, str | None, str]] = {}
     for run in runs:
         seed = run.settings.seed
         if seed not in starts:
@@ -48,8 +48,8 @@ def headers(
             if drawn is not None:
                 theta = drawn(seed)
                 module = drawn.problem(seed).model
-            starts[seed] = (_hash([theta]), frozen_hash(module))
-        initial, frozen = starts[seed]
+            starts[seed] = (_hash([theta]), frozen_hash(module), layers_of(module))
+        initial, frozen, layers = starts[seed]
         by_name[run.name] = Header(
             label=run.label,
             seed=seed,
@@ -58,6 +58,7 @@ def headers(
             device=str(problem.device),
             initial=initial,
             frozen=frozen,
+            layers=layers,
             metric=problem.metric.recorded,
             judged_classes=judged_classes,
         )
@@ -66,10 +67,13 @@ def headers(
 
 def structure_hash(model: nn.Module) -> str:
     """Of the layers and their options, as the model shows them."""
-    structure = repr(model)
-    if " at 0x" in structure:  # an address, which changes from process to process
-        structure = ""
-    return _text_hash(structure)
+    return _text_hash(layers_of(model))
+
+
+def layers_of(model: nn.Module) -> str:
+    """The model as `print` shows it; "" if that has an address, which changes from process to process."""
+    shown = repr(model)
+    return "" if " at 0x" in shown else shown
 
 
 def frozen_hash(model: nn.Module) -> str | None:
@@ -134,9 +138,9 @@ def _model(problem: Problem) -> dict[str, Any]:
         "name": name_of(type(model)),
         "parameters": f"{len(problem.theta)} trained, {_text_hash(parameters)}",
         "structure": structure_hash(model),
-        "evaluated": sorted(evaluated_modules(model, "shared")),
-        "loss": name_of(problem.loss),
-        "score": None if problem.score is None else name_of(problem.score),
+        "kept_in_evaluation": kept_in_evaluation(model),
+        "loss": RecordedName.of(problem.loss),
+        "score": None if problem.score is None else RecordedName.of(problem.score),
     }
 
 

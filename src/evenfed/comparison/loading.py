@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..settings import Settings
 from ..simulate.state import State
 from .analysis.entry_order import read_order
 from .federations import comparison_in
-from .fingerprints import frozen_hash, structure_hash
+from .fingerprints import frozen_hash, layers_of, structure_hash
 from .result import Comparison, Result
 from .runs import FLOOR_NAMES
 from .storage.conflicts import folder_named
@@ -102,13 +103,7 @@ def _result(folder: RunFolder, model: nn.Module | None, window: int | None) -> R
                 f"{folder.path} holds rounds but no parameters for `model`, as packed results do; leave model out"
             )
         _check_kind(model, state, folder)
-        described = header.config.get("model") or {}
-        structure = described.get("structure")  # of a model from Python
-        if structure not in (None, structure_hash(model)):
-            raise InputError(
-                f"{folder.path} was trained with another model: its parameters have these names and shapes, but its "
-                "layers or their options are others (print shows them); give the same"
-            )
+        _warn_of_other_layers(model, header)
         if header.frozen not in (None, frozen_hash(model)):
             raise InputError(
                 f"{folder.path} was trained with other frozen parameters than those of the model given; they are not "
@@ -151,6 +146,27 @@ def _check_kind(model: nn.Module, state: State, folder: RunFolder) -> None:
                 f"{another}: the one given has {name}, which was not trained; give the same, or freeze that parameter "
                 "(requires_grad_(False))"
             )
+
+
+def _warn_of_other_layers(model: nn.Module, header: Header) -> None:
+    """Warn of a model that prints otherwise than the trained one; many such differences change no prediction."""
+    described = header.config.get("model") or {}
+    structure = described.get("structure")  # of a model from Python
+    if structure in (None, structure_hash(model)):
+        return
+    where = ""
+    trained_lines = (header.layers or "").splitlines()
+    given_lines = layers_of(model).splitlines()
+    if trained_lines and given_lines:
+        for trained, given in itertools.zip_longest(trained_lines, given_lines, fillvalue="nothing"):
+            if trained != given:
+                where = f": {trained.strip()} was trained, {given.strip()} is given"
+                break
+    warnings.warn(
+        f"the trained model has other layers or options than the one given{where}; predictions may differ, although "
+        "parameters have the same names and shapes",
+        stacklevel=4,
+    )
 
 
 def _settings(train: Table) -> Settings:

@@ -5,7 +5,8 @@ import functools
 import hashlib
 import re
 import types
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from .errors import InputError
 
 _KEY = "callable"
 _VALUES = re.compile(r" \{[^{}]*\}")  # of a module, in its name
+_changing: "weakref.WeakKeyDictionary[nn.Module, set[str]]" = weakref.WeakKeyDictionary()  # places in it, by module
 _LIBRARIES = ("torch", "evenfed", "numpy", "builtins", "sklearn")
 
 
@@ -89,6 +91,37 @@ def name_of(value: Any) -> str:
     return f"{name} #{_code_hash(code)}"
 
 
+class RecordedName(str):
+    """The name of a function as a header holds it, which knows how older versions wrote it."""
+
+    earlier: str
+
+    @classmethod
+    def of(cls, value: Any) -> "RecordedName":
+        name = cls(name_of(value))
+        earlier = _VALUES.sub("", name)  # of modules, whose values were not written
+        for tensor in _printed_tensors(value):
+            earlier = earlier.replace(_argument(tensor), repr(tensor), 1)
+        name.earlier = earlier
+        return name
+
+
+def _printed_tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in a function, in the order in which its name has them; older versions wrote them as torch does."""
+    contents: list[Any] = []
+    if isinstance(value, functools.partial):
+        contents = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not set yet
+                contents.append(cell.cell_contents)
+    for content in contents:
+        if isinstance(content, Tensor):
+            yield content
+        elif content is not value:
+            yield from _printed_tensors(content)
+
+
 def is_known_by_class_only(value: Any) -> bool:
     """Whether two objects that act differently may have the same name."""
     if isinstance(value, functools.partial):
@@ -103,48 +136,95 @@ def _object_name(value: Any) -> str:
     >>> name_of(nn.MSELoss(reduction="none"))
     "torch.nn.modules.loss.MSELoss: MSELoss() {reduction='none'}"
     """
-    kind = type(value)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if not _shows_address(value):
-        name = f"{name}: {value!r}"
-    if isinstance(value, nn.Module):
-        name += _values_of(value)
+    name = _class_name(value)
+    with contextlib.suppress(Exception):  # of the object's own code
+        if not _shows_address(value):
+            name = f"{name}: {value!r}"
+        if isinstance(value, nn.Module):
+            name += _values_of(value)
     return name
 
 
+def _class_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def matches_stored(stored: Any, current: Any) -> bool:
-    """Whether two names are equal; the stored one may be of an older version, without the values of modules."""
+    """Whether two names are equal; the stored one may be of an older version."""
     if stored == current:
         return True
+    if isinstance(current, RecordedName):
+        return bool(stored == current.earlier)
     return isinstance(current, str) and stored == _VALUES.sub("", current)
+
+
+@contextlib.contextmanager
+def noticing_changes(value: Any) -> Iterator[None]:
+    """What a call inside changes in a loss or score module (counters, running buffers) is left out of its name.
+
+    Such values are not configuration: they differ whenever the object was used. A first call on a few examples shows
+    which they are, in every process alike; for an object that was used before, they are remembered.
+    """
+    if isinstance(value, types.MethodType):
+        value = value.__self__
+    if not isinstance(value, nn.Module):
+        yield
+        return
+    before = _values_in(value)
+    yield
+    after = _values_in(value)
+    changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
+    _changing.setdefault(value, set()).update(changed)
 
 
 def _values_of(module: nn.Module) -> str:
     """The attributes of a module and its parts, most of which its text does not show; tensors by their content."""
+    left_out = _changing.get(module, set())
     values = []
-    for path, part in module.named_modules():
-        for name, value in sorted(vars(part).items()):
-            if name.startswith("_") or name == "training":
-                continue
-            place = f"{path}.{name}" if path else name
-            values.append(f"{place}={_argument(value)}")
-    for name, tensor in (*module.named_buffers(), *module.named_parameters()):
+    for place, text in _values_in(module).items():
+        if place not in left_out:
+            values.append(f"{place}={text}")
+    for name, tensor in module.named_parameters():
         values.append(f"{name}={_argument(tensor)}")
     listed = ", ".join(values).replace("{", "(").replace("}", ")")
     return f" {{{listed}}}"
 
 
+def _values_in(module: nn.Module) -> dict[str, str]:
+    """The text of each attribute and buffer, by its place in the module."""
+    texts = {}
+    for path, part in module.named_modules():
+        for name, value in sorted(vars(part).items()):
+            if name.startswith("_") or name == "training":
+                continue
+            place = f"{path}.{name}" if path else name
+            texts[place] = _argument(value)
+    for name, tensor in module.named_buffers():
+        texts[name] = _argument(tensor)
+    return texts
+
+
 def _tensor_name(tensor: Tensor) -> str:
     """Type, shape and a hash of the content."""
-    entries = tensor.detach().cpu().contiguous().flatten()
-    content = entries.view(torch.uint8).numpy()
-    digest = hashlib.blake2b(content.data, digest_size=4).hexdigest()
+    parts = [tensor.detach()]
+    if tensor.layout != torch.strided:
+        entries = parts[0].to_sparse_coo().coalesce()
+        parts = [entries.indices(), entries.values()]
+    digest = hashlib.blake2b(digest_size=4)
+    for part in parts:
+        content = part.cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(content.numpy().data)
     kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{kind} {list(tensor.shape)} #{digest}"
+    return f"{kind} {list(tensor.shape)} #{digest.hexdigest()}"
 
 
 def _shows_address(value: Any) -> bool:
-    return " at 0x" in repr(value)
+    """Whether its text has an address; an object whose text cannot be had counts as one."""
+    try:
+        return " at 0x" in repr(value)
+    except Exception:
+        return True
 
 
 def _closed_over(function: Any) -> str:
@@ -162,10 +242,30 @@ def _closed_over(function: Any) -> str:
 
 
 def _argument(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return _tensor_name(value)
+    """The text of a value; its class where the text cannot be had."""
     if callable(value) or _shows_address(value):
         return name_of(value)
+    try:
+        return _text(value)
+    except Exception:  # of a tensor that has no content, say
+        return _class_name(value)
+
+
+def _text(value: Any) -> str:
+    """`repr`, but tensors by their content, and sets, whose order changes from process to process, in order."""
+    if isinstance(value, Tensor):
+        return _tensor_name(value)
+    if type(value) in (set, frozenset) and value:
+        members = ", ".join(sorted(map(_text, value)))
+        return f"{{{members}}}" if type(value) is set else f"frozenset({{{members}}})"
+    if type(value) in (list, tuple):
+        members = ", ".join(map(_text, value))
+        if type(value) is list:
+            return f"[{members}]"
+        return f"({members},)" if len(value) == 1 else f"({members})"
+    if type(value) is dict:
+        items = [f"{key!r}: {_text(item)}" for key, item in value.items()]
+        return f"{{{', '.join(items)}}}"
     return repr(value)
 
 

@@ -19,6 +19,7 @@ from ..clients.client import Pool
 from ..clients.lazy import expect_binary, expect_classes
 from ..core.errors import InputError, first_line
 from ..core.maths import are_finite
+from ..core.naming import noticing_changes
 from ..losses import LossFunction, cross_entropy, per_example, takes_logits
 from ..metrics import Metric
 from ..trees import Inputs
@@ -145,7 +146,8 @@ class ProblemProbe:
 
     def _values(self, name: str, function: LossFunction, outputs: Any) -> Tensor:
         """Of all examples; refused if their shape is not that of one number (or one per position) for each."""
-        values = self._called(name, function, outputs, self.targets)
+        with noticing_changes(function):
+            values = self._called(name, function, outputs, self.targets)
         one_output = trees.output_rows(outputs, slice(1))
         alone = self._called(name, function, one_output, self.targets[:1])
         count = len(self)

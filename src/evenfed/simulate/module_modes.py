@@ -4,6 +4,7 @@ Modules that the user put into evaluation mode stay there.
 """
 
 import copy
+import inspect
 from contextlib import AbstractContextManager
 
 import torch
@@ -39,6 +40,37 @@ def put_in_training(model: nn.Module, evaluated: frozenset[str]) -> nn.Module:
             if name in evaluated:
                 module.training = False
     return model
+
+
+def kept_in_evaluation(model: nn.Module) -> list[str]:
+    """The names of modules that act as in evaluation while the model trains, such as frozen dropout.
+
+    They are read from a copy that was put into training mode: what the model does there counts, not the mode it is
+    given in. A module whose code does not read `self.training` acts the same in both modes and is left out.
+    """
+    shared: dict[int, Tensor] = {id(parameter): parameter for parameter in model.parameters()}
+    for buffer in model.buffers():
+        shared[id(buffer)] = buffer
+    probe = copy.deepcopy(model, shared)
+    put_in_training(probe, evaluated_modules(model, "shared"))
+    names = []
+    for name, module in probe.named_modules():
+        if not module.training and _reads_its_mode(module):
+            names.append(name)
+    return sorted(names)
+
+
+def _reads_its_mode(module: nn.Module) -> bool:
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0
+    for parent in type(module).__mro__:
+        if parent is nn.Module:
+            return False
+        for name, member in vars(parent).items():
+            code = getattr(inspect.unwrap(member), "__code__", None) if callable(member) else None
+            if name not in ("train", "eval") and code is not None and "training" in code.co_names:
+                return True
+    return False
 
 
 def private_copy(model: nn.Module) -> nn.Module:

@@ -82,7 +82,9 @@ def differences(stored: Configuration, current: Configuration) -> list[str]:
             differs = False
         if place in ("model.loss", "model.score"):
             differs = not matches_stored(old, new)
-        if place == "model.evaluated" and old is None:  # older versions did not say
+        if place == "model.kept_in_evaluation" and old is None:  # older versions did not say
+            differs = False
+        if place == "model.evaluated" and new is None:  # in its stead: also modules that act the same in both modes
             differs = False
         if place == "data.path" and old and new:
             differs = not _same_folder(Path(old), Path(new))

@@ -54,6 +54,7 @@ class Header:
     model_round: int | None = None  # the round that the model is from, if a callback put back an earlier one
     initial: str | None = None  # a hash of the model it started from, where that came from Python
     frozen: str | None = None  # a hash of the parameters that are not trained, likewise
+    layers: str | None = None  # the model as `print` shows it, likewise
     metric: Table | None = None  # what clients are judged by, if not accuracy
     judged_classes: Sequence[str] | None = None  # how many judged examples of each class a client has, as text
     lines_digest: str | None = None  # of the lines of rounds.jsonl, as last written
@@ -104,6 +105,7 @@ class Header:
         for name in (
             "initial",
             "frozen",
+            "layers",
             "metric",
             "judged_classes",
             "lines_digest",

@@ -98,6 +98,7 @@ _header = with_keys(
         "seconds": optional(number),
         "resumed_at": list_of(count),
         "earlier": list_of(with_keys({"from_round": count, **_SOURCE}, _SOURCE_TOO)),
+        "layers": optional(text),
         "stopped": optional(text),
         "model_round": optional(count),
         "metric": optional(with_keys({"name": text, "higher_is_better": flag})),
