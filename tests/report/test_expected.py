@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -184,17 +185,27 @@ def test_clients_left_out_have_no_expected_figure(small):
     assert np.isnan(expected.last_figures).sum() > np.isnan(findings.baseline.histories[0].last_figures).sum()
 
 
-def test_federations_are_pooled_in_expected_figures_too(edited, tmp_path):
+def folders_of_splits(edited, tmp_path, count: int, change) -> list:
+    """Comparisons that expected figures fit, on splits 0, 1, ...; `change` gets the split and the run."""
+
+    def change_on(split: int, label: str, seed: int, header: dict, rounds: list) -> None:
+        header["config"]["data"]["seed"] = split
+        fitting(label, seed, header, rounds)
+        change(split, label, seed, header, rounds)
+
     folders = []
-    for split in range(3):
+    for split in range(count):
+        folder = edited(partial(change_on, split))
+        folders.append(folder.rename(tmp_path / f"split-{split}"))
+    return folders
 
-        def change(label: str, seed: int, header: dict, rounds: list, split=split) -> None:
-            header["config"]["data"]["seed"] = split
-            fitting(label, seed, header, rounds)
-            if split == 2:
-                without_recalls(label, seed, header, rounds)
 
-        folders.append(edited(change).rename(tmp_path / f"split-{split}"))
+def test_federations_are_pooled_in_expected_figures_too(edited, tmp_path):
+    def change(split: int, label: str, seed: int, header: dict, rounds: list) -> None:
+        if split == 2:
+            without_recalls(label, seed, header, rounds)
+
+    folders = folders_of_splits(edited, tmp_path, 3, change)
     older = Report.of(folders[1:], beside_paper=False)
     assert table(older, "expected-paired-late") is None
     pooled = table(Report.of(folders[:2], beside_paper=False), "expected-paired-late")
@@ -205,17 +216,12 @@ def test_federations_are_pooled_in_expected_figures_too(edited, tmp_path):
 
 
 def test_what_does_not_fit_on_every_federation_has_no_expected_figure_at_a_glance(edited, tmp_path):
-    folders = []
-    for split in range(2):
+    def change(split: int, label: str, seed: int, header: dict, rounds: list) -> None:
+        if label == "vred" and split == 1:
+            for line in rounds:
+                line["accuracy"] = line["accuracy"][::-1]
 
-        def change(label: str, seed: int, header: dict, rounds: list, split=split) -> None:
-            header["config"]["data"]["seed"] = split
-            fitting(label, seed, header, rounds)
-            if label == "vred" and split == 1:
-                for line in rounds:
-                    line["accuracy"] = line["accuracy"][::-1]
-
-        folders.append(edited(change).rename(tmp_path / f"split-{split}"))
+    folders = folders_of_splits(edited, tmp_path, 2, change)
     glance = table(Report.of(folders, beside_paper=False), "glance-late")
     place = [column.key for column in glance.columns].index("expected_worst10")
     known = {line.entry: line.cells[place].value is not None for line in glance.lines}

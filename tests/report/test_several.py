@@ -21,6 +21,14 @@ from reports import figures_in, numbers, put_rounds
 pytestmark = pytest.mark.slow
 
 
+def train_with(folder, labels, **options):
+    """Change the headers of runs: these options of training."""
+    for path in folder.glob(f"{labels}/seed-*/header.json"):
+        header = json.loads(path.read_text())
+        header["config"]["train"].update(options)
+        path.write_text(json.dumps(header))
+
+
 def test_federations_are_pooled_and_their_spread_told_from_the_seeds(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
     cells = figures_in(evenfed("report", "--no-figures", one, two, "--format", "csv").stdout)
@@ -152,10 +160,7 @@ def test_federations_are_drawn_together_with_each_ones_difference(splits, evenfe
 
 def test_a_label_that_means_something_else_elsewhere_is_not_pooled(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
-    for path in two.glob("vred/seed-*/header.json"):
-        header = json.loads(path.read_text())
-        header["config"]["train"]["smooth"] = 0.5
-        path.write_text(json.dumps(header))
+    train_with(two, "vred", smooth=0.5)
     assert (
         "Left out, as not the same in all of them: vred" in evenfed("report", "--no-figures", "--full", one, two).stdout
     )
@@ -206,10 +211,7 @@ def test_the_same_comparison_twice_is_refused(small, evenfed):
 
 def test_averages_over_different_numbers_of_rounds_are_refused(splits, evenfed):
     one, two = splits(0, 0.02), splits(1, 0.06)
-    for path in two.glob("*/seed-*/header.json"):
-        header = json.loads(path.read_text())
-        header["config"]["train"]["last_rounds"] = 3
-        path.write_text(json.dumps(header))
+    train_with(two, "*", last_rounds=3)
     refused = evenfed("report", "--no-figures", one, two)
     assert refused.returncode == 2
     assert f"({one} the last 2, {two} the last 3); give one number for all: `evenfed report --l" in refused.stderr
